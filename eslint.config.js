@@ -1,0 +1,27 @@
+import js from '@eslint/js'
+import ts from 'typescript-eslint'
+
+export default ts.config(
+  { ignores: ['dist/', 'build/', 'node_modules/', 'coverage/', 'examples/*/', 'test/fixtures/'] },
+  js.configs.recommended,
+  {
+    files: ['**/*.ts'],
+    extends: [ts.configs.recommendedTypeChecked],
+    languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },
+    rules: {
+      '@typescript-eslint/consistent-type-imports': 'error',
+      '@typescript-eslint/no-floating-promises': 'error',
+      '@typescript-eslint/require-await': 'off',
+      'no-control-regex': 'off',
+    },
+  },
+  {
+    files: ['**/*.{js,mjs}'],
+    languageOptions: {
+      globals: {
+        process: 'readonly', console: 'readonly', Buffer: 'readonly', URL: 'readonly',
+        setTimeout: 'readonly', clearTimeout: 'readonly', performance: 'readonly',
+      },
+    },
+  },
+)
