@@ -72,6 +72,14 @@ export interface SnapshotReport {
   privateBytes: number
 }
 
+/** What the owner of a machine does around the pause of a snapshot. */
+export interface SnapshotHooks {
+  /** Called right before the vCPUs stop; a rejection ends the snapshot and nothing is left behind. */
+  beforePause?(): Promise<void>
+  /** Called as soon as the vCPUs run again, also after a failure in the pause. */
+  afterResume?(): Promise<void>
+}
+
 /** Small versioned record from which a driver finds its machine again, after its owner has died. */
 export interface MachineHandle {
   version: 1
@@ -125,8 +133,9 @@ export interface Machine {
    * Writes memory, device state and disk of this instant, then lets the machine go on (or leaves it
    * paused if it was). A failure leaves the machine running and no file behind.
    * @param directory folder for the memory and device files, on the layers' file system; must exist
+   * @param hooks the guest is made quiet right before the pause, after the slow copying of what is shared
    */
-  snapshot(directory: string): Promise<SnapshotReport>
+  snapshot(directory: string, hooks?: SnapshotHooks): Promise<SnapshotReport>
   inspect(): Promise<MachineInspection>
   /** Kills the process and removes its directory and active layer. Safe to call twice. */
   destroy(): Promise<void>
