@@ -1,0 +1,113 @@
+/**
+ * What crosses the wire about sandboxes, their snapshots and the images they boot from.
+ *
+ * Owns: schemas of requests (unknown fields refused) and of answers (unknown fields dropped).
+ */
+import { z } from 'zod'
+import { sandboxNameSchema } from '../model/ids.js'
+
+/** Bounds of a machine's size; the upper ones only catch slips of the pen. */
+export const MEMORY_MIB_MIN = 128
+export const MEMORY_MIB_MAX = 1024 * 1024
+export const CPUS_MAX = 64
+
+/** Largest file moved into or out of a sandbox by one call, in bytes. */
+export const SANDBOX_FILE_BYTES_MAX = 4 * 1024 ** 3
+
+/** What a guest may reach: nothing, or everything. */
+export const egressSchema = z.enum(['deny', 'allow'])
+export type Egress = z.infer<typeof egressSchema>
+
+export const memoryMibSchema = z.number().int().min(MEMORY_MIB_MIN).max(MEMORY_MIB_MAX)
+export const cpusSchema = z.number().int().min(1).max(CPUS_MAX)
+export const imageNameSchema = z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/, 'use lower-case letters, digits, dots, dashes and underscores')
+const hostPathSchema = z.string().max(4096).startsWith('/', 'give an absolute path')
+
+/** A machine to be made: image, size and reach. */
+export const machineRequestSchema = z.strictObject({
+  image: imageNameSchema,
+  memoryMib: memoryMibSchema,
+  cpus: cpusSchema,
+  egress: egressSchema,
+})
+export type MachineRequest = z.infer<typeof machineRequestSchema>
+
+export const createSandboxSchema = machineRequestSchema.extend({
+  name: sandboxNameSchema,
+  /** Repository on the host that is put into the sandbox's workspace. */
+  repository: hostPathSchema.optional(),
+})
+export type CreateSandboxRequest = z.infer<typeof createSandboxSchema>
+
+/** One sandbox as the daemon sees it now. */
+export const sandboxSchema = z.object({
+  name: z.string(),
+  image: z.string(),
+  memoryMib: z.number(),
+  cpus: z.number(),
+  egress: egressSchema,
+  /** `gone`: its machine has ended without being asked to. */
+  state: z.enum(['starting', 'running', 'paused', 'gone']),
+  createdAt: z.string(),
+  /** Repository on the host it was made with. */
+  repository: z.string().nullable(),
+  /** Host memory nobody else shares with it; null when it does not run. */
+  privateBytes: z.number().nullable(),
+})
+export type SandboxDescription = z.infer<typeof sandboxSchema>
+
+/** `<sandbox>-ckpt-<n>`, or any other name of the same characters. */
+export const snapshotIdSchema = z.string().regex(/^[a-z0-9][a-z0-9-]{0,63}$/, 'use 1 to 64 lower-case letters, digits and dashes')
+
+export const createSnapshotSchema = z.strictObject({
+  id: snapshotIdSchema,
+  label: z.string().max(200).optional(),
+})
+export type CreateSnapshotRequest = z.infer<typeof createSnapshotSchema>
+
+export const snapshotSchema = z.object({
+  id: z.string(),
+  sandbox: z.string(),
+  label: z.string().nullable(),
+  createdAt: z.string(),
+  /** Milliseconds the sandbox stood still for it. */
+  pauseMs: z.number(),
+  /** Bytes on disk it costs. */
+  sizeBytes: z.number(),
+})
+export type SnapshotDescription = z.infer<typeof snapshotSchema>
+
+export const restoreSchema = z.strictObject({ snapshot: snapshotIdSchema })
+export const restoredSchema = z.object({ snapshot: snapshotSchema, restoreMs: z.number() })
+export type RestoredSandbox = z.infer<typeof restoredSchema>
+
+export const imageSchema = z.object({
+  name: z.string(),
+  hash: z.string(),
+  createdAt: z.string(),
+  sizeBytes: z.number(),
+})
+export type ImageDescription = z.infer<typeof imageSchema>
+
+/** Path of a file in the guest, absolute or relative to the workspace. */
+export const guestPathQuerySchema = z.strictObject({
+  path: z.string().min(1).max(4096),
+  /** Octal permission bits for a file that is written, e.g. "755". */
+  mode: z.string().regex(/^[0-7]{3,4}$/).optional(),
+})
+
+/** A command to run in a sandbox, without a shell: the first frame of an exec connection. */
+export const execRequestSchema = z.strictObject({
+  argv: z.array(z.string()).min(1).max(4096),
+  env: z.record(z.string(), z.string()).optional(),
+  cwd: z.string().max(4096).optional(),
+  user: z.string().max(64).optional(),
+  pty: z.strictObject({ rows: z.number().int().min(1).max(65535), columns: z.number().int().min(1).max(65535) }).optional(),
+  /** True: the client sends standard input. False (default): it is empty and closed. */
+  stdin: z.boolean().optional(),
+})
+export type ExecRequest = z.infer<typeof execRequestSchema>
+
+/** How a command ended: exactly one of the two is set. */
+export const execExitSchema = z.object({ code: z.number().nullable(), signal: z.number().nullable() })
+export type ExecExit = z.infer<typeof execExitSchema>

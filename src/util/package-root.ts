@@ -1,0 +1,21 @@
+/** Where this copy of the package lies, whether it runs from `src/` or from `dist/src/`. */
+import { existsSync, readFileSync } from 'node:fs'
+import path from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+/** Absolute path of the nearest folder above this file that holds a package.json. */
+export function findPackageRoot(): string {
+  let directory = path.dirname(fileURLToPath(import.meta.url))
+  while (!existsSync(path.join(directory, 'package.json'))) {
+    const parent = path.dirname(directory)
+    if (parent === directory) throw new Error('no package.json above the kosa8 sources')
+    directory = parent
+  }
+  return directory
+}
+
+/** Version of this package, from its package.json. */
+export function readPackageVersion(): string {
+  const text = readFileSync(path.join(findPackageRoot(), 'package.json'), 'utf8')
+  return (JSON.parse(text) as { version: string }).version
+}
