@@ -1,0 +1,135 @@
+/**
+ * A sandbox: one machine together with the session of its guest agent.
+ *
+ * Owns: the pair and the order of things around it: boot, identity before anything runs, quiesce
+ * before a checkpoint, thaw after it. Does not own names, memory budgets or who may do what.
+ * Callers: orchestrator (clones of trials), daemon (sandboxes of users), bench.
+ */
+import { randomBytes, randomUUID } from 'node:crypto'
+import { openGuestSession } from '../guest/agent-session.js'
+import type { GuestIdentity, GuestSession, IdentityReport } from '../guest/session.js'
+import { Kosa8Error } from '../errors/kosa8-error.js'
+import type { Driver, Machine, MachineHandle, SnapshotReport } from '../hypervisor/driver.js'
+
+/** How long a booting guest may take until its agent answers, milliseconds. TCG needs about 3 s when idle. */
+const BOOT_DEADLINE_MS = 90_000
+/** How long a restored guest may take to answer, milliseconds. */
+const RESTORE_DEADLINE_MS = 30_000
+
+/** Milliseconds of the two parts of getting a machine ready. */
+export interface ReadyTimings {
+  /** Starting the machine and reaching its agent. */
+  startMs: number
+  /** Repairing clock, randomness and names. */
+  identityMs: number
+}
+
+/** A machine whose agent answers and whose identity is its own. */
+export class Sandbox {
+  private constructor(
+    readonly machine: Machine,
+    readonly session: GuestSession,
+    readonly hostname: string,
+    /** Unique to this boot or restore; the guest reads it in /run/kosa8/clone-id. */
+    readonly cloneId: string,
+    readonly timings: ReadyTimings,
+  ) {}
+
+  /** Boots a fresh machine. Nothing is left behind on failure. */
+  static async boot(driver: Driver, config: Parameters<Driver['boot']>[0], hostname: string): Promise<Sandbox> {
+    const startedAt = performance.now()
+    const machine = await driver.boot(config)
+    return Sandbox.makeReady(machine, hostname, startedAt, BOOT_DEADLINE_MS)
+  }
+
+  /**
+   * Builds a machine from a snapshot and gives it an identity of its own before any process in it runs.
+   * @throws IDENTITY_NOT_REPAIRED when the guest does not confirm; the machine is destroyed then.
+   */
+  static async restore(driver: Driver, config: Parameters<Driver['restore']>[0], hostname: string): Promise<Sandbox> {
+    const startedAt = performance.now()
+    const machine = await driver.restore(config)
+    return Sandbox.makeReady(machine, hostname, startedAt, RESTORE_DEADLINE_MS)
+  }
+
+  /** Attaches to a machine that outlived its owner; null when it is gone. Its identity is left as it is. */
+  static async recover(driver: Driver, handle: MachineHandle, hostname: string): Promise<Sandbox | null> {
+    const startedAt = performance.now()
+    const machine = await driver.recover(handle)
+    if (machine === null) return null
+    try {
+      await machine.resume()
+      const session = await openGuestSession(await machine.openChannel(), { deadlineMs: RESTORE_DEADLINE_MS })
+      await session.thaw()
+      const startMs = performance.now() - startedAt
+      return new Sandbox(machine, session, hostname, '', { startMs, identityMs: 0 })
+    } catch (error) {
+      machine.detach()
+      throw error
+    }
+  }
+
+  private static async makeReady(
+    machine: Machine, hostname: string, startedAt: number, deadlineMs: number,
+  ): Promise<Sandbox> {
+    try {
+      const channel = await machine.openChannel()
+      await machine.resume()
+      const session = await openGuestSession(channel, { deadlineMs })
+      const reachedAt = performance.now()
+      const identity = createIdentity(hostname)
+      const report = await session.repairIdentity(identity)
+      requireRepaired(report, hostname)
+      const timings = { startMs: reachedAt - startedAt, identityMs: performance.now() - reachedAt }
+      return new Sandbox(machine, session, hostname, identity.cloneId, timings)
+    } catch (error) {
+      await machine.destroy()
+      throw error
+    }
+  }
+
+  /**
+   * Snapshots this sandbox while it goes on: its processes stand still only for the pause itself.
+   * @param directory folder for memory and device state; must exist
+   */
+  async snapshot(directory: string): Promise<SnapshotReport & { frozenMs: number }> {
+    let frozenAt = 0
+    let frozenMs = 0
+    const report = await this.machine.snapshot(directory, {
+      beforePause: async () => {
+        frozenAt = performance.now()
+        await this.session.quiesce()
+      },
+      afterResume: async () => {
+        await this.session.thaw()
+        frozenMs = performance.now() - frozenAt
+      },
+    })
+    return { ...report, frozenMs }
+  }
+
+  /** Ends the session and the machine, and removes what belonged to it. Safe to call twice. */
+  async destroy(): Promise<void> {
+    this.session.end()
+    await this.machine.destroy()
+  }
+
+  /** Lets go of the machine; it goes on running and can be recovered by its handle. */
+  detach(): void {
+    this.session.end()
+    this.machine.detach()
+  }
+}
+
+function createIdentity(hostname: string): GuestIdentity {
+  return { hostname, machineId: randomBytes(16).toString('hex'), cloneId: randomUUID(), entropy: randomBytes(64) }
+}
+
+function requireRepaired(report: IdentityReport, hostname: string): void {
+  const failed = Object.entries(report).filter(([, done]) => done !== true).map(([step]) => step)
+  if (failed.length === 0) return
+  throw new Kosa8Error('IDENTITY_NOT_REPAIRED', `the guest of ${hostname} did not confirm: ${failed.join(', ')}`, {
+    hint: 'the machine was destroyed; try again, and check that the image is intact with `kosa8 image ls`',
+    details: { failed },
+  })
+}
