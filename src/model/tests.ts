@@ -6,7 +6,8 @@ import { z } from 'zod'
 /** `suite › name`, stable between runs. */
 export const testNameSchema = z.string()
 
-export const testStatusSchema = z.enum(['passed', 'failed', 'errored', 'skipped', 'todo'])
+/** `other`: the runner said something that is neither (a warning, a program that was not found); counts in the total alone. */
+export const testStatusSchema = z.enum(['passed', 'failed', 'errored', 'skipped', 'todo', 'other'])
 export type TestStatus = z.infer<typeof testStatusSchema>
 
 /** One leaf test of one run. */
@@ -42,7 +43,7 @@ export const testRunSchema = z.object({
 })
 export type TestRun = z.infer<typeof testRunSchema>
 
-/** Counts of a run; total counts leaf tests, todo counts as skipped. */
+/** Counts of a run; total counts leaf tests, todo counts as skipped, other in the total alone. */
 export const testCountsSchema = z.object({
   total: z.number().int().nonnegative(),
   passed: z.number().int().nonnegative(),
