@@ -1,0 +1,84 @@
+/**
+ * Records of sandboxes: what a sandbox is, whichever machine it runs on at the moment.
+ *
+ * Owned by the daemon, which is the only one to write them.
+ */
+import { z } from 'zod'
+import { Kosa8Error } from '../errors/kosa8-error.js'
+import type { MachineId, RunId, SandboxName } from '../model/ids.js'
+import { baseSchema } from '../model/run.js'
+import type { Paths } from './paths.js'
+import { RecordFolder } from './records.js'
+
+const branded = <T extends string>() => z.string().transform((text) => text as T)
+
+/** One sandbox. */
+export const sandboxRecordSchema = z.object({
+  name: branded<SandboxName>(),
+  createdAt: z.string(),
+  /** Name of the base image. */
+  image: z.string(),
+  shape: z.object({
+    memoryMib: z.number().int().positive(),
+    cpus: z.number().int().positive(),
+    network: z.enum(['none', 'user']),
+  }),
+  egress: z.enum(['deny', 'allow']),
+  /** The machine it runs on; null while it has none. */
+  machine: branded<MachineId>().nullable(),
+  /** The repository that was put into it. */
+  repository: z.object({
+    hostPath: z.string(),
+    /** Path in the guest. */
+    path: z.string(),
+    base: baseSchema,
+  }).nullable(),
+  /** Number of the next checkpoint; a number is never used twice. */
+  nextCheckpoint: z.number().int().nonnegative(),
+  /** The run it was made for and goes away with. */
+  ownedByRun: branded<RunId>().nullable(),
+})
+export type SandboxRecord = z.infer<typeof sandboxRecordSchema>
+
+/** Records of sandboxes, `sandboxes/<name>.json`. */
+export class SandboxStore {
+  private readonly records: RecordFolder<SandboxRecord>
+
+  constructor(paths: Paths) {
+    this.records = new RecordFolder<SandboxRecord>(paths.sandboxes, sandboxRecordSchema)
+  }
+
+  /** @throws Kosa8Error SANDBOX_EXISTS */
+  async create(record: SandboxRecord): Promise<void> {
+    if (await this.records.writeOnce(record.name, record)) return
+    throw new Kosa8Error('SANDBOX_EXISTS', `there is a sandbox named ${record.name} already`, {
+      hint: `choose another name, or remove it with: kosa8 rm ${record.name}`,
+    })
+  }
+
+  async find(name: SandboxName): Promise<SandboxRecord | null> {
+    return this.records.read(name)
+  }
+
+  /** @throws Kosa8Error SANDBOX_UNKNOWN */
+  async read(name: SandboxName): Promise<SandboxRecord> {
+    const record = await this.records.read(name)
+    if (record !== null) return record
+    throw new Kosa8Error('SANDBOX_UNKNOWN', `there is no sandbox named ${name}`, { hint: 'list them with: kosa8 ls' })
+  }
+
+  /** Changes fields of a sandbox. @throws Kosa8Error SANDBOX_UNKNOWN */
+  async update(name: SandboxName, change: Partial<Omit<SandboxRecord, 'name'>>): Promise<SandboxRecord> {
+    const record = { ...(await this.read(name)), ...change }
+    await this.records.write(name, record)
+    return record
+  }
+
+  async remove(name: SandboxName): Promise<void> {
+    await this.records.remove(name)
+  }
+
+  async list(): Promise<SandboxRecord[]> {
+    return this.records.list()
+  }
+}
