@@ -30,7 +30,7 @@ export function createGuestWorkspace(session: GuestSession): Workspace {
     path: WORKSPACE_PATH,
     stateDirectory: GUEST_STATE_PATH,
     async run(argv, options = {}) {
-      const result = await runInGuest(session, { argv, cwd: options.cwd, env: options.env }, {
+      const result = await runInGuest(session, { argv, cwd: options.cwd ?? WORKSPACE_PATH, env: options.env }, {
         stdin: options.stdin,
         outputBytesMax: options.stdoutBytesMax ?? GIT_OUTPUT_BYTES_MAX,
         timeoutMs: options.timeoutMs ?? GIT_TIMEOUT_MS,
@@ -41,7 +41,7 @@ export function createGuestWorkspace(session: GuestSession): Workspace {
       return { exitCode: exitStatusOf(result.exit), stdout: result.stdout, stderr: result.stderr }
     },
     async stream(argv, options = {}) {
-      const child = await session.exec({ argv, cwd: options.cwd, env: options.env })
+      const child = await session.exec({ argv, cwd: options.cwd ?? WORKSPACE_PATH, env: options.env })
       const stderr = collectText(child.stderr)
       const ended = child.exited.then(async (exit) => ({ exitCode: exitStatusOf(exit), stderr: await stderr }))
       // Closed only once everything was read: what the command printed last must not be cut off.
