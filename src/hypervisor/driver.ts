@@ -23,6 +23,12 @@ export interface BootImage {
   rootDisk: string
 }
 
+/**
+ * Told where a machine lives: first before its process is started (pid 0), then with its pid, in both cases
+ * before the guest can run. Who stores the handle here never loses a machine; a rejection ends the start.
+ */
+export type OnSpawned = (handle: MachineHandle) => Promise<void>
+
 /** A machine to be booted. `directory` is private to it: sockets, log; made by the driver, removed by destroy. */
 export interface BootConfig {
   id: MachineId
@@ -31,6 +37,7 @@ export interface BootConfig {
   layersDirectory: string
   shape: MachineShape
   image: BootImage
+  onSpawned?: OnSpawned | undefined
 }
 
 /** A machine to be restored from a snapshot. */
@@ -39,6 +46,7 @@ export interface RestoreConfig {
   directory: string
   layersDirectory: string
   snapshot: MachineSnapshot
+  onSpawned?: OnSpawned | undefined
 }
 
 /** Raw artefacts of one machine at one instant. All paths absolute; the files never change again. */
@@ -46,7 +54,10 @@ export interface MachineSnapshot {
   shape: MachineShape
   image: BootImage
   fingerprint: Fingerprint
-  /** Guest memory, sparse, `shape.memoryMib` long; mapped privately by every restore. */
+  /**
+   * Guest memory, sparse, `shape.memoryMib` long; mapped privately by every restore. Beside it lies the
+   * list of its extents (`util/extents.ts`).
+   */
   memoryFile: string
   deviceFile: string
   /** File name of the frozen overlay in the layers directory. */
@@ -85,6 +96,7 @@ export interface MachineHandle {
   version: 1
   driver: string
   id: MachineId
+  /** 0 before the process is started: the machine is then looked for by its directory. */
   pid: number
   /** Start time of the process in clock ticks since boot, so that a reused pid is spared. */
   pidStartTicks: number
