@@ -24,8 +24,10 @@ export interface TestEvidence {
   staleReports: string[]
   /** Absolute path of the repository in the guest. */
   workspace: string
-  /** True when report files were asked for; without it, standard output alone was expected. */
-  reportsExpected?: boolean
+  /** True when globs of report files were configured; without it, standard output alone was expected. */
+  resultsConfigured?: boolean
+  /** Why some report files could not be fetched, one sentence each: what they said is unknown. */
+  unreadReports?: string[]
 }
 
 interface Joined {
@@ -42,12 +44,13 @@ const WARNINGS_MAX = 100
 /** Reads all results of one run. Report files come first; standard output counts only without them. */
 export function readTestRun(evidence: TestEvidence): TestRun {
   const joined = evidence.files.length > 0 ? readFiles(evidence) : readOutput(evidence)
+  for (const sentence of evidence.unreadReports ?? []) joined.faults.push(cleanName(sentence))
   const staleReports = evidence.staleReports.map(cleanName)
   const rewritten = new Set(evidence.files.map((file) => file.path))
   for (const stale of evidence.staleReports) {
     if (!rewritten.has(stale)) joined.warnings.push(`${cleanName(stale)} is from before this run and was not read`)
   }
-  const isExpected = evidence.reportsExpected ?? evidence.staleReports.length > 0
+  const isExpected = evidence.resultsConfigured ?? evidence.staleReports.length > 0
   const run = {
     state: joined.isParsed ? 'parsed' as const : 'unparsed' as const,
     cases: makeNamesUnique(joined.cases),
