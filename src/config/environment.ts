@@ -1,0 +1,67 @@
+/**
+ * Settings from the environment.
+ *
+ * Owns: being the only reader of `process.env`, and the one typed object it becomes. Called by entry files
+ * (CLI, daemon, workers, set-up) and by the SDK for its defaults.
+ */
+import { homedir } from 'node:os'
+import path from 'node:path'
+import { Kosa8Error } from '../errors/kosa8-error.js'
+import { socketPathOf } from '../util/socket-path.js'
+
+/** Everything the environment can say. All paths are absolute. */
+export interface Settings {
+  /** Folder of all state: KOSA8_HOME, else `~/.kosa8`. */
+  home: string
+  /** Folder of base images: KOSA8_IMAGES_DIR, else `<home>/images`. */
+  imagesDirectory: string
+  /** Socket of this home's daemon. */
+  socketPath: string
+  /** REDIS_URL; null: a redis-server of our own. */
+  redisUrl: string | null
+  /** NO_COLOR is set. */
+  noColor: boolean
+  /** CI is set: progress is printed as plain lines. */
+  isCi: boolean
+}
+
+/** Reads the settings. @throws CONFIG_INVALID for a relative path or an address that is no Redis URL. */
+export function readSettings(environment: NodeJS.ProcessEnv = process.env): Settings {
+  const home = readPath(environment, 'KOSA8_HOME') ?? path.join(homedir(), '.kosa8')
+  return {
+    home,
+    imagesDirectory: readPath(environment, 'KOSA8_IMAGES_DIR') ?? path.join(home, 'images'),
+    socketPath: socketPathOf(home, 'daemon.sock'),
+    redisUrl: readRedisUrl(environment),
+    noColor: isSet(environment['NO_COLOR']),
+    isCi: isSet(environment['CI']) && environment['CI'] !== 'false',
+  }
+}
+
+/** Environment for a process of ours that is to use the same home and images as `settings`. */
+export function childEnvironment(settings: Settings, environment: NodeJS.ProcessEnv = process.env): NodeJS.ProcessEnv {
+  return { ...environment, KOSA8_HOME: settings.home, KOSA8_IMAGES_DIR: settings.imagesDirectory }
+}
+
+function isSet(value: string | undefined): boolean {
+  return value !== undefined && value !== ''
+}
+
+function readPath(environment: NodeJS.ProcessEnv, name: string): string | null {
+  const value = environment[name]
+  if (!isSet(value)) return null
+  if (!path.isAbsolute(value as string)) {
+    throw new Kosa8Error('CONFIG_INVALID', `${name} must be an absolute path, not ${JSON.stringify(value)}`)
+  }
+  return path.resolve(value as string)
+}
+
+function readRedisUrl(environment: NodeJS.ProcessEnv): string | null {
+  const value = environment['REDIS_URL']
+  if (!isSet(value)) return null
+  if (!/^(rediss?|unix):\/\//.test(value as string)) {
+    // The address may hold a password: it is not repeated.
+    throw new Kosa8Error('CONFIG_INVALID', 'REDIS_URL must begin with redis://, rediss:// or unix://')
+  }
+  return value as string
+}

@@ -1,0 +1,78 @@
+/**
+ * One route per entry of the method table: validate, call the service, answer.
+ *
+ * Owns: which service call stands behind which method. A new method needs an entry here or nothing compiles.
+ */
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import {
+  METHODS, type BodyOf, type MethodName, type ParamsOf, type ResponseOf,
+} from '../../protocol/methods.js'
+import type { Services } from '../services.js'
+import { validate } from './validation.js'
+
+/** A call after validation; `signal` is aborted when the caller has gone. */
+interface Call<Name extends MethodName> {
+  params: ParamsOf<Name>
+  body: BodyOf<Name>
+  signal: AbortSignal
+}
+type Handlers = { [Name in MethodName]: (call: Call<Name>) => Promise<ResponseOf<Name>> }
+
+const DONE = { ok: true } as const
+
+/** Registers every method of the table. */
+export function registerMethodRoutes(app: FastifyInstance, services: Services): void {
+  const handlers = bindHandlers(services)
+  for (const name of Object.keys(METHODS) as MethodName[]) {
+    const method = METHODS[name]
+    const handler = handlers[name] as (call: { params: unknown; body: unknown; signal: AbortSignal }) => Promise<unknown>
+    app.route({
+      method: method.verb,
+      url: method.path,
+      handler: async (request, reply) => {
+        validate(METHODS.status.params, request.query, 'query')
+        const params: unknown = validate(method.params, request.params, 'path')
+        const body: unknown = validate(method.body, request.body ?? {}, 'request')
+        return reply.send(await handler({ params, body, signal: signalOfCaller(request, reply) }))
+      },
+    })
+  }
+}
+
+/** Aborted when the caller's connection closes before the answer is out. */
+export function signalOfCaller(request: FastifyRequest, reply: FastifyReply): AbortSignal {
+  const gone = new AbortController()
+  reply.raw.once('close', () => {
+    if (!reply.raw.writableFinished) gone.abort()
+  })
+  if (request.raw.socket.destroyed) gone.abort()
+  return gone.signal
+}
+
+function bindHandlers({ daemon, sandboxes, runs, reservations }: Services): Handlers {
+  return {
+    status: async () => daemon.status(),
+    stop: async () => { await daemon.stop(); return DONE },
+
+    createSandbox: async ({ body, signal }) => sandboxes.create(body, signal),
+    listSandboxes: async () => sandboxes.list(),
+    getSandbox: async ({ params }) => sandboxes.get(params.name),
+    deleteSandbox: async ({ params }) => { await sandboxes.delete(params.name); return DONE },
+
+    createSnapshot: async ({ params, body }) => sandboxes.snapshot(params.name, body),
+    listSnapshots: async ({ params }) => sandboxes.snapshots(params.name),
+    deleteSnapshot: async ({ params }) => { await sandboxes.deleteSnapshot(params.name, params.id); return DONE },
+    restoreSnapshot: async ({ params, body }) => sandboxes.restore(params.name, body.snapshot),
+
+    listImages: async () => daemon.images(),
+
+    startRun: async ({ body }) => runs.start(body),
+    listRuns: async () => runs.list(),
+    getRun: async ({ params }) => runs.get(params.id),
+    deleteRun: async ({ params }) => { await runs.remove(params.id); return DONE },
+    cancelRun: async ({ params, body }) => { await runs.cancel(params.id, body); return DONE },
+    applyRun: async ({ params, body }) => runs.apply(params.id, body),
+
+    reportUsage: async ({ params, body }) => reservations.reportUsage(params.id, body),
+  }
+}

@@ -1,0 +1,14 @@
+/** Checks what comes in against a schema and says in one line what is wrong with it. */
+import type { z } from 'zod'
+import { Kosa8Error } from '../../errors/kosa8-error.js'
+
+/** @throws USAGE naming the field and the rule it breaks. */
+export function validate<Schema extends z.ZodType>(schema: Schema, value: unknown, what: string): z.infer<Schema> {
+  const parsed = schema.safeParse(value)
+  if (parsed.success) return parsed.data
+  const issue = parsed.error.issues[0]
+  const field = issue?.path.join('.') ?? ''
+  throw new Kosa8Error('USAGE', `${what}${field === '' ? '' : ` ${field}`}: ${issue?.message ?? 'invalid'}`, {
+    details: { issues: parsed.error.issues.slice(0, 20).map(({ path, message }) => ({ path: path.map(String), message })) },
+  })
+}
