@@ -1,0 +1,122 @@
+/**
+ * A client's connection to the daemon of one home: found, started or replaced when needed.
+ *
+ * Owns: the version handshake, when a daemon is started, and which calls are sent a second time (only those
+ * that never reached a daemon, and reads). Does not own the wire (`protocol/client.ts`).
+ */
+import type { Readable } from 'node:stream'
+import { childEnvironment, type Settings } from '../config/environment.js'
+import { Kosa8Error } from '../errors/kosa8-error.js'
+import {
+  callMethod, openExecSocket, openStream, readBounded, type CallInput, type StreamRequest, type UpgradedConnection,
+} from '../protocol/client.js'
+import { METHODS, type MethodName, type ResponseOf } from '../protocol/methods.js'
+import { VERSION, handshakeSchema, type Handshake } from '../protocol/status.js'
+import { daemonLogOf, startDaemon, waitForExit } from './daemon-process.js'
+
+/** How long a daemon may take to say what it is, milliseconds; it may be waiting for a busy machine. */
+const HANDSHAKE_DEADLINE_MS = 15_000
+
+/** How a client finds its daemon. */
+export interface ConnectionOptions {
+  settings: Settings
+  /** False: a missing daemon is an error, none is started. */
+  startsDaemon: boolean
+}
+
+/** Calls to the daemon of one home. */
+export class DaemonConnection {
+  private ready: Promise<void> | null = null
+
+  constructor(readonly options: ConnectionOptions) {}
+
+  get socketPath(): string {
+    return this.options.settings.socketPath
+  }
+
+  /** Calls a method; see {@link callMethod} for errors. */
+  async call<Name extends MethodName>(name: Name, input: CallInput<Name>, signal?: AbortSignal): Promise<ResponseOf<Name>> {
+    return this.withDaemon(METHODS[name].verb === 'GET', () => callMethod(this.socketPath, name, input, signal))
+  }
+
+  /** Opens a stream; see {@link openStream} for errors. */
+  async stream(wanted: StreamRequest): Promise<Readable> {
+    return this.withDaemon(wanted.verb === 'GET', () => openStream(this.socketPath, wanted))
+  }
+
+  async execSocket(sandbox: string): Promise<UpgradedConnection> {
+    return this.withDaemon(false, () => openExecSocket(this.socketPath, sandbox))
+  }
+
+  /** Makes sure that a daemon of this version answers. @throws DAEMON_UNREACHABLE, DAEMON_VERSION. */
+  async ensureDaemon(): Promise<void> {
+    this.ready ??= this.prepare().catch((error: unknown) => {
+      this.ready = null
+      throw error
+    })
+    return this.ready
+  }
+
+  /** What the daemon says of itself in the form every version shares; null when none answers. */
+  async handshake(): Promise<Handshake | null> {
+    try {
+      const signal = AbortSignal.timeout(HANDSHAKE_DEADLINE_MS)
+      const answer = await openStream(this.socketPath, { verb: 'GET', path: METHODS.status.path, signal })
+      return handshakeSchema.parse(JSON.parse((await readBounded(answer)).toString('utf8')))
+    } catch (error) {
+      if (!Kosa8Error.isInstance(error)) throw error
+      if (error.code === 'DAEMON_UNREACHABLE') return null
+      if (error.code !== 'CANCELLED') throw error
+      throw new Kosa8Error('DAEMON_UNREACHABLE', `a daemon holds ${this.socketPath} but did not answer within ${HANDSHAKE_DEADLINE_MS / 1000} s`, {
+        hint: `its log is ${daemonLogOf(this.options.settings.home)}`,
+      })
+    }
+  }
+
+  /** Asks the daemon to stop and waits until it has. Machines go on running. */
+  async stopDaemon(found: Handshake): Promise<void> {
+    await openStream(this.socketPath, { verb: METHODS.stop.verb, path: METHODS.stop.path, json: {} })
+    await waitForExit(found.pid)
+    this.ready = null
+  }
+
+  private async withDaemon<T>(isRead: boolean, call: () => Promise<T>): Promise<T> {
+    await this.ensureDaemon()
+    try {
+      return await call()
+    } catch (error) {
+      if (!Kosa8Error.isInstance(error) || error.code !== 'DAEMON_UNREACHABLE') throw error
+      this.ready = null
+      if (!isRead && error.details['reached'] !== false) throw error
+      await this.ensureDaemon()
+      return await call()
+    }
+  }
+
+  private async prepare(): Promise<void> {
+    const found = await this.handshake()
+    if (found !== null && found.version === VERSION) return
+    if (!this.options.startsDaemon && found === null) {
+      throw new Kosa8Error('DAEMON_UNREACHABLE', 'the daemon is not running', { hint: 'start it with `kosa8 daemon start`' })
+    }
+    if (found !== null) await this.stopOther(found)
+    const { settings } = this.options
+    await startDaemon({
+      settings,
+      env: childEnvironment(settings),
+      answers: async () => (await this.handshake())?.version === VERSION,
+    })
+  }
+
+  /** A daemon of another version may be replaced when that disturbs nothing. */
+  private async stopOther(found: Handshake): Promise<void> {
+    const { sandboxes, runs } = found.running
+    if (sandboxes + runs > 0 || !this.options.startsDaemon) {
+      throw new Kosa8Error('DAEMON_VERSION',
+        `the running daemon is of version ${found.version}, this is ${VERSION}, and it has ${sandboxes} sandboxes and ${runs} runs`, {
+          hint: 'when they are done, run `kosa8 daemon stop`', details: { daemon: found.version, client: VERSION },
+        })
+    }
+    await this.stopDaemon(found)
+  }
+}

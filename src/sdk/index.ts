@@ -1,0 +1,11 @@
+/** The public surface of `@kosa8/sdk`. Everything else is internal. */
+export { Kosa8Client, type CreateSandboxOptions, type Kosa8ClientOptions } from './client.js'
+export { SandboxHandle, type ExecResult } from './sandbox.js'
+export type { SandboxProcess } from './exec.js'
+export { RunsClient } from './runs.js'
+export { Kosa8Error, type ErrorRecord } from '../errors/kosa8-error.js'
+export type { ErrorCode } from '../errors/codes.js'
+export type { ApproachPlan, RunDocument, RunEvent, RunPhase, RunPlan, TestPlan, TrialResult, Verdict } from '../model/run.js'
+export type { AppliedApproach, RunRequest, RunStatus, RunSummary, TrialStatus } from '../protocol/runs.js'
+export type { ExecExit, ExecRequest, ImageDescription, RestoredSandbox, SandboxDescription, SnapshotDescription } from '../protocol/sandboxes.js'
+export type { DaemonStatus } from '../protocol/status.js'
