@@ -1,0 +1,15 @@
+/* Boot: from the initramfs to a served machine. Every failure ends the machine with a line on the
+ * console, because nobody could repair it from outside. */
+#ifndef KOSA8_BOOT_H
+#define KOSA8_BOOT_H
+
+#define GROUPS_FOLDER "/sys/fs/cgroup/kosa8"
+
+/* Does everything up to the root file system, mounts and network. */
+void boot_machine(void);
+/* Opens the port the host talks through, nonblocking. */
+int open_agent_port(void);
+/* Prints what failed (with errno) and powers the machine off. */
+_Noreturn void end_machine(const char *what);
+
+#endif
