@@ -1,0 +1,57 @@
+/**
+ * The base as it is at the checkpoint, after setup may have changed files.
+ *
+ * Owns: `captureBase`. Where the working tree differs from what was installed, a new base commit on top of the
+ * old one is made and kept in the user's repository.
+ */
+import type { Base } from '../model/run.js'
+import { makeCommit } from './commit.js'
+import { recordCheckpoint } from './checkpoint-record.js'
+import { BASE_INDEX, openEvidence } from './evidence.js'
+import { runGit } from './host-git.js'
+import { privateEnvironment } from './private-git.js'
+import { refName, setRef, type Repository } from './repository.js'
+import { keepCommit, withScratch } from './scratch.js'
+import { stageWorkingTree, type StageLimits } from './stage.js'
+import { receiveTree, type TransferLimits } from './transfer.js'
+import { runChecked, type Workspace } from './workspace.js'
+
+const CAPTURE_LIMITS: StageLimits & TransferLimits = {
+  fileBytesMax: 256 * 1024 * 1024, totalBytesMax: 1024 * 1024 * 1024, entriesMax: 100_000,
+}
+
+/**
+ * Fixes the base of a run at the checkpoint and keeps it as `refs/kosa8/<run>/base`.
+ * @returns the base, the same as before when no file changed, and remarks.
+ */
+export async function captureBase(
+  workspace: Workspace, repository: Repository, installed: Base, options: { run: string; signal?: AbortSignal },
+): Promise<{ base: Base; notes: string[] }> {
+  const ref = await refName(options.run, 'base')
+  const place = await openEvidence(workspace, installed, 'capture.index', options.signal)
+  const staged = await stageWorkingTree(place, CAPTURE_LIMITS)
+  const base = staged.tree === installed.tree
+    ? installed
+    : await bringBase(workspace, repository, installed, staged.tree, options.signal)
+  await setRef(repository, ref, base.commit)
+  await runChecked(workspace, 'keeping the index', ['mv', '-f', place.index, `${place.gitDir}/${BASE_INDEX}`], { cwd: '/' })
+  await recordCheckpoint(workspace, base, options.signal)
+  const omitted = staged.omitted.map(({ path, reason }) => `not in the base: ${path} (${reason})`)
+  return { base, notes: [...staged.notes, ...omitted] }
+}
+
+async function bringBase(
+  workspace: Workspace, repository: Repository, installed: Base, tree: string, signal: AbortSignal | undefined,
+): Promise<Base> {
+  return withScratch(repository, async (scratch) => {
+    await receiveTree(workspace, scratch, { base: installed, tree, limits: CAPTURE_LIMITS, signal })
+    const commit = await makeCommit(scratch.place, tree, installed.commit, 'kosa8: state at the checkpoint\n')
+    await keepCommit(scratch, repository, commit, [installed.commit], signal)
+    // The guest gets the commit too: trials pack what is new since then.
+    const content = await runGit(scratch.place, ['cat-file', 'commit', commit])
+    await runChecked(workspace, 'storing the base', ['git', 'hash-object', '-t', 'commit', '-w', '--stdin'], {
+      cwd: '/', stdin: content, env: privateEnvironment({ gitDir: `${workspace.stateDirectory}/evidence` }),
+    })
+    return { commit, tree }
+  })
+}

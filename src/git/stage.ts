@@ -1,0 +1,187 @@
+/**
+ * From a working tree to a tree object, byte by byte, whatever lies in it.
+ *
+ * Owns: finding what differs from an index (changed, deleted, new and not ignored, nested repositories), deciding
+ * what goes in, and writing the tree. Runs on the host for the base and in the guest for the evidence; the
+ * index it works on is a copy, the git folder a private one (private-git.ts).
+ */
+import { Kosa8Error } from '../errors/kosa8-error.js'
+import type { OmittedPath } from '../model/diff.js'
+import { findNested } from './nested.js'
+import { joinRecords, pathKey, pathOfKey, isUnsafePath, showPath, splitRecords } from './paths.js'
+import { LIST_BYTES_MAX, runInPlace, stageGit, type StagePlace } from './stage-place.js'
+
+/** Bounds of what goes into a tree. */
+export interface StageLimits {
+  /** Bytes of one file. */
+  fileBytesMax: number
+  /** Bytes of all changed and new files together. */
+  totalBytesMax: number
+  /** New files; beyond it the fullest top folders are left out whole. */
+  entriesMax: number
+}
+
+/** The tree, and what was left out or is worth knowing. */
+export interface StagedTree {
+  tree: string
+  omitted: OmittedPath[]
+  notes: string[]
+}
+
+/**
+ * Writes the tree of the working tree as it is now.
+ * @param forced paths to take in although they are ignored.
+ */
+export async function stageWorkingTree(
+  place: StagePlace, limits: StageLimits, forced: readonly Buffer[] = [],
+): Promise<StagedTree> {
+  const tracked = await listChanged(place)
+  const untracked = splitRecords(await stageGit(place, ['ls-files', '-o', '-z', '--exclude-standard']))
+  const nested = await findNested(place, untracked.filter((path) => path.at(-1) === SLASH))
+  const fresh = [...untracked.filter((path) => path.at(-1) !== SLASH), ...nested.files, ...forced]
+  const choice = new Choice(limits, await readStats(place, [...fresh, ...[...tracked.keys()].map(pathOfKey)]))
+  for (const path of fresh) choice.considerNew(path)
+  for (const [key, oldMode] of tracked) choice.considerTracked(key, oldMode)
+  const { add, remove, omitted } = choice.settle()
+  if (remove.length > 0) await stageGit(place, ['update-index', '-z', '--force-remove', '--stdin'], joinRecords(remove))
+  if (add.length > 0) await stageGit(place, ['update-index', '-z', '--add', '--replace', '--stdin'], joinRecords(add))
+  const tree = (await stageGit(place, ['write-tree'])).toString('latin1').trim()
+  return { tree, omitted: [...omitted, ...nested.omitted], notes: nested.notes }
+}
+
+const SLASH = 0x2f
+
+/** Tracked paths that differ, with the mode they had in the index. */
+async function listChanged(place: StagePlace): Promise<Map<string, string>> {
+  // A refresh compares content where only the times differ; its status says nothing we need.
+  await runInPlace(place, ['git', 'update-index', '-q', '--refresh'])
+  const raw = splitRecords(await stageGit(place, ['diff-files', '-z', '--raw', '--no-renames', '--ignore-submodules=dirty']))
+  const changed = new Map<string, string>()
+  for (let at = 0; at + 1 < raw.length; at += 2) {
+    const [oldMode] = raw[at]!.toString('latin1').slice(1).split(' ')
+    const key = pathKey(raw[at + 1]!)
+    if (oldMode !== '000000' || !changed.has(key)) changed.set(key, oldMode!)
+  }
+  return changed
+}
+
+interface FileStat {
+  /** File type bits of the mode. */
+  type: number
+  sizeBytes: number
+}
+
+const TYPE_BITS = 0o170000
+const REGULAR = 0o100000
+const LINK = 0o120000
+const FOLDER = 0o040000
+
+/** Kind and size of paths, links not followed; paths that are not there are not in the answer. */
+async function readStats(place: StagePlace, paths: Buffer[]): Promise<Map<string, FileStat>> {
+  const stats = new Map<string, FileStat>()
+  if (paths.length === 0) return stats
+  const argv = ['xargs', '-0', '-r', 'stat', '--printf', '%f %s %n\\0', '--']
+  const result = await runInPlace(place, argv, joinRecords(paths))
+  for (const record of splitRecords(result.stdout)) {
+    const text = pathKey(record)
+    const [mode, size] = text.split(' ', 2)
+    stats.set(text.slice(mode!.length + size!.length + 2), {
+      type: parseInt(mode!, 16) & TYPE_BITS, sizeBytes: Number(size),
+    })
+  }
+  return stats
+}
+
+/** Decides path by path what goes in, what goes out, and what is left as the base has it. */
+class Choice {
+  private readonly files = new Map<string, { sizeBytes: number; isNew: boolean }>()
+  private readonly other = new Set<string>()
+  private readonly remove: Buffer[] = []
+  private readonly omitted: OmittedPath[] = []
+
+  constructor(private readonly limits: StageLimits, private readonly stats: Map<string, FileStat>) {}
+
+  considerNew(path: Buffer): void {
+    const key = pathKey(path)
+    const stat = this.stats.get(key)
+    if (stat === undefined || stat.type === FOLDER) return
+    if (isUnsafePath(path)) return this.omit(path, stat.sizeBytes, 'a name git refuses')
+    this.consider(path, stat, true)
+  }
+
+  considerTracked(key: string, oldMode: string): void {
+    const path = pathOfKey(key)
+    const stat = this.stats.get(key)
+    if (stat === undefined || (stat.type === FOLDER && oldMode !== '160000')) this.remove.push(path)
+    else this.consider(path, stat, false)
+  }
+
+  private consider(path: Buffer, stat: FileStat, isNew: boolean): void {
+    const key = pathKey(path)
+    if (stat.type === REGULAR) this.files.set(key, { sizeBytes: stat.sizeBytes, isNew })
+    else if (stat.type === LINK || stat.type === FOLDER) this.other.add(key)
+    else if (!isNew) this.remove.push(path)
+  }
+
+  settle(): { add: Buffer[]; remove: Buffer[]; omitted: OmittedPath[] } {
+    this.dropFullFolders()
+    this.dropLargeFiles()
+    const add = [...this.other, ...this.files.keys()].sort().map(pathOfKey)
+    return { add, remove: this.remove, omitted: this.omitted }
+  }
+
+  private dropLargeFiles(): void {
+    let totalBytes = 0
+    const bySize = [...this.files].sort(([a, left], [b, right]) => left.sizeBytes - right.sizeBytes || (a < b ? -1 : 1))
+    for (const [key, { sizeBytes }] of bySize) {
+      const reason = sizeBytes > this.limits.fileBytesMax
+        ? `larger than ${this.limits.fileBytesMax} bytes`
+        : totalBytes + sizeBytes > this.limits.totalBytesMax ? `changes larger than ${this.limits.totalBytesMax} bytes in all` : null
+      if (reason === null) {
+        totalBytes += sizeBytes
+        continue
+      }
+      this.files.delete(key)
+      this.omit(pathOfKey(key), sizeBytes, reason)
+    }
+  }
+
+  private dropFullFolders(): void {
+    const folders = new Map<string, string[]>()
+    let count = 0
+    for (const [key, { isNew }] of this.files) {
+      if (!isNew) continue
+      count += 1
+      const slash = key.indexOf('/')
+      const folder = slash === -1 ? '' : key.slice(0, slash + 1)
+      const members = folders.get(folder)
+      if (members === undefined) folders.set(folder, [key])
+      else members.push(key)
+    }
+    const fullest = [...folders].sort(([, a], [, b]) => b.length - a.length)
+    for (const [folder, keys] of fullest) {
+      if (count <= this.limits.entriesMax) return
+      count -= keys.length
+      let sizeBytes = 0
+      for (const key of keys) {
+        sizeBytes += this.files.get(key)!.sizeBytes
+        this.files.delete(key)
+      }
+      this.omit(Buffer.from(folder === '' ? '.' : folder, 'latin1'), sizeBytes, `${keys.length} new files, too many to collect`)
+    }
+  }
+
+  private omit(path: Buffer, bytes: number, reason: string): void {
+    this.omitted.push({ path: showPath(path), bytes, reason })
+  }
+}
+
+/**
+ * Checks that a text from the guest is an object id.
+ * @throws Kosa8Error EVIDENCE_REFUSED.
+ */
+export function checkObjectId(text: string, objectFormat: string): string {
+  const length = objectFormat === 'sha256' ? 64 : 40
+  if (new RegExp(`^[0-9a-f]{${length}}$`).test(text)) return text
+  throw new Kosa8Error('EVIDENCE_REFUSED', 'the guest named an object that cannot be one')
+}

@@ -1,0 +1,86 @@
+/**
+ * New objects from a guest into a scratch repository on the host, and the checks they must pass there.
+ *
+ * Owns: the size bound, git's own checks of each object and of what they point to, and our checks of the
+ * paths. Nothing that failed here gets into the user's repository.
+ */
+import { Kosa8Error } from '../errors/kosa8-error.js'
+import type { Base } from '../model/run.js'
+import { identityEnvironment } from './commit.js'
+import { evidenceFolder } from './evidence.js'
+import { runGit, tryGit } from './host-git.js'
+import { isUnsafePath, showPath, splitRecords } from './paths.js'
+import { privateEnvironment } from './private-git.js'
+import type { Scratch } from './scratch.js'
+import { checkObjectId } from './stage.js'
+import { runChecked, type Workspace } from './workspace.js'
+
+/** Bounds of a transfer. */
+export interface TransferLimits {
+  totalBytesMax: number
+  entriesMax: number
+}
+
+/** Room for what a pack needs beside the files themselves: trees, headers, incompressible data. */
+const PACK_OVERHEAD_BYTES = 64 * 1024 * 1024
+
+/**
+ * Brings a tree that the guest's evidence folder holds, with every object new since the base.
+ * @throws Kosa8Error EVIDENCE_REFUSED when it is too large, damaged, or holds paths that have no place in a tree.
+ */
+export async function receiveTree(
+  workspace: Workspace, scratch: Scratch,
+  request: { base: Base; tree: string; limits: TransferLimits; signal?: AbortSignal | undefined },
+): Promise<void> {
+  const { base, tree, limits, signal } = request
+  await streamPack(workspace, scratch, base, tree, limits, signal)
+  const kind = await tryGit(scratch.place, ['cat-file', '-t', tree])
+  if (kind.stdout.toString('latin1').trim() !== 'tree') throw refused('the guest did not send the tree it named')
+  await checkEntries(scratch, base, tree, limits)
+}
+
+async function streamPack(
+  workspace: Workspace, scratch: Scratch, base: Base, tree: string, limits: TransferLimits, signal?: AbortSignal,
+): Promise<void> {
+  const env = { ...privateEnvironment({ gitDir: evidenceFolder(workspace) }), ...identityEnvironment('@0 +0000') }
+  const common = { cwd: '/', env, ...(signal === undefined ? {} : { signal }) }
+  // A commit around the tree lets pack-objects leave out everything the base has.
+  const around = (await runChecked(workspace, 'git commit-tree', ['git', 'commit-tree', tree, '-p', base.commit, '-m', 'evidence'], common))
+    .toString('latin1').trim()
+  checkObjectId(around, base.commit.length === 64 ? 'sha256' : 'sha1')
+  const stream = await workspace.stream(['git', 'pack-objects', '--revs', '--stdout', '-q', '--delta-base-offset'], {
+    ...common, stdin: `${around}\n^${base.commit}\n`,
+  })
+  const maximum = limits.totalBytesMax + PACK_OVERHEAD_BYTES
+  const stored = await tryGit(scratch.place, ['index-pack', '--stdin', '--strict', `--max-input-size=${maximum}`], {
+    stdin: stream.stdout, signal, cwd: '/',
+  }).finally(() => stream.stdout.destroy())
+  if (stored.code !== 0) {
+    throw refused(`git refuses the objects from the guest: ${stored.stderr.toString('utf8').slice(-300).replace(/[\x00-\x1f\x7f]+/g, ' ').trim()}`)
+  }
+  const { exitCode, stderr } = await stream.ended
+  if (exitCode !== 0) throw refused(`packing the changes failed in the guest (exit ${exitCode}): ${stderr.slice(-300).replace(/[\x00-\x1f\x7f]+/g, ' ')}`)
+}
+
+const MODES = new Set(['000000', '100644', '100755', '120000', '160000'])
+
+async function checkEntries(scratch: Scratch, base: Base, tree: string, limits: TransferLimits): Promise<void> {
+  const raw = splitRecords(await runGit(scratch.place, ['diff-tree', '-r', '-z', '--raw', '--no-renames', base.tree, tree], {
+    outputBytesMax: 256 * 1024 * 1024,
+  }))
+  let added = 0
+  for (let at = 0; at + 1 < raw.length; at += 2) {
+    const [oldMode, newMode] = raw[at]!.toString('latin1').slice(1).split(' ')
+    const path = raw[at + 1]!
+    if (newMode === '000000') continue
+    if (oldMode === '000000') added += 1
+    if (!MODES.has(newMode!)) throw refused(`${showPath(path)} has the mode ${newMode}`)
+    if (isUnsafePath(path)) throw refused(`the path ${showPath(path)} has no place in a tree`)
+  }
+  // Links and files are counted alike here; staging bounds files, so twice its bound is never exceeded honestly.
+  if (added > 2 * limits.entriesMax + 10_000) throw refused(`${added} new paths are too many`)
+}
+
+function refused(message: string): Kosa8Error {
+  return new Kosa8Error('EVIDENCE_REFUSED', message)
+}
