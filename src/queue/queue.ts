@@ -26,13 +26,20 @@ export interface TrialJob extends QueuedTrial {
 
 /** How a run is queued. */
 export interface EnqueueOptions {
-  /** Queue again the trials that failed for good; false by default. */
+  /** Take an ended run up again: trials that failed for good, and the comparison; false by default. */
   retryFailed?: boolean
 }
 
 /** What is claimed: held until one of its ends is called or `lost` fires. */
 export interface Claim {
   readonly run: RunId
+  /** True when `fail` with retry would be for good: error attempts are used up. */
+  readonly isLastAttempt: boolean
+  /**
+   * Set when this work ended its workers too often: do not do it again, store an error record with this
+   * text and fail it for good.
+   */
+  readonly givenUp: string | null
   /** Fires when the claim could not be renewed in time; somebody else may have it now. Reason: a Kosa8Error. */
   readonly lost: AbortSignal
   /**
@@ -58,13 +65,6 @@ export interface Claim {
 export interface ClaimedTrial extends Claim, QueuedTrial {
   /** Fencing number: grows with each delivery of this trial, also when the queue lost its memory. */
   readonly attempt: number
-  /** True when `fail` with retry would be for good: error attempts are used up. */
-  readonly isLastAttempt: boolean
-  /**
-   * Set when this trial ended its workers too often: do not run it again, store an error record with
-   * this text and fail it for good.
-   */
-  readonly givenUp: string | null
 }
 
 /** The comparison of a run in the hands of a worker. */

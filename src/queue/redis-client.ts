@@ -1,0 +1,104 @@
+/**
+ * Connections to Redis.
+ *
+ * Owns: where Redis is, how long to wait for it, and the checks that make it fit for a queue. Used by
+ * the queue and by the keeper of our own server.
+ */
+import { Redis, type RedisOptions } from 'ioredis'
+import { Kosa8Error } from '../errors/kosa8-error.js'
+
+/** Where Redis is: our own server's socket, or a URL of the user's. */
+export type RedisAddress = { socketPath: string } | { url: string }
+
+/** Between two attempts to connect again: quick at first, never more than this, milliseconds. */
+const RECONNECT_DELAY_MAX_MS = 1000
+const RECONNECT_STEP_MS = 50
+
+/**
+ * Connects and waits until Redis answers; the connection then comes back by itself whenever Redis does.
+ * @throws Kosa8Error QUEUE_UNREACHABLE when it does not answer within `timeoutMs`; CONFIG_INVALID when
+ *   it may throw data away.
+ */
+export async function connectRedis(address: RedisAddress, timeoutMs: number): Promise<Redis> {
+  const client = createClient(address, {
+    // A command sent while Redis is away waits for it instead of failing.
+    maxRetriesPerRequest: null,
+    retryStrategy: (times) => Math.min(times * RECONNECT_STEP_MS, RECONNECT_DELAY_MAX_MS),
+  })
+  try {
+    await waitUntilReady(client, address, timeoutMs)
+    await checkPolicy(client, address)
+    return client
+  } catch (error) {
+    client.disconnect()
+    throw error
+  }
+}
+
+/** A connection that is not opened again once it is lost, for those who watch over the server. */
+export async function connectOnce(address: RedisAddress, timeoutMs: number): Promise<Redis> {
+  const client = createClient(address, { retryStrategy: () => null, maxRetriesPerRequest: 0 })
+  try {
+    await waitUntilReady(client, address, timeoutMs)
+    return client
+  } catch (error) {
+    client.disconnect()
+    throw error
+  }
+}
+
+/** The error for a Redis that is not there. */
+export function unreachable(address: RedisAddress, cause: unknown): Kosa8Error {
+  const isOurs = 'socketPath' in address
+  const where = isOurs ? address.socketPath : withoutPassword(address.url)
+  return new Kosa8Error('QUEUE_UNREACHABLE', `the queue's Redis at ${where} does not answer: ${messageOf(cause)}`, {
+    hint: isOurs
+      ? 'start it again with: kosa8 daemon stop && kosa8 daemon start'
+      : 'check REDIS_URL and that this server runs and can be reached from here',
+    details: { address: where },
+    cause,
+  })
+}
+
+function createClient(address: RedisAddress, options: Pick<RedisOptions, 'maxRetriesPerRequest' | 'retryStrategy'>): Redis {
+  const client = 'url' in address ? new Redis(address.url, options) : new Redis({ ...options, path: address.socketPath })
+  // Every loss is reported here as well as by the commands it hits; without a listener it would end the process.
+  client.on('error', () => undefined)
+  return client
+}
+
+async function waitUntilReady(client: Redis, address: RedisAddress, timeoutMs: number): Promise<void> {
+  let last: unknown = new Error(`no answer within ${timeoutMs} ms`)
+  const onError = (error: unknown): void => { last = error }
+  client.on('error', onError)
+  let timer: NodeJS.Timeout | undefined
+  try {
+    await new Promise<void>((resolve, reject) => {
+      client.once('ready', () => resolve())
+      client.once('end', () => reject(unreachable(address, last)))
+      timer = setTimeout(() => reject(unreachable(address, last)), timeoutMs)
+    })
+  } finally {
+    clearTimeout(timer)
+    client.off('error', onError)
+  }
+}
+
+/** With any other policy Redis drops keys when it is full: jobs would vanish without a trace. */
+async function checkPolicy(client: Redis, address: RedisAddress): Promise<void> {
+  const policy = /^maxmemory_policy:(\S+)/m.exec(await client.info('memory'))?.[1]
+  if (policy === undefined || policy === 'noeviction') return
+  const where = 'url' in address ? withoutPassword(address.url) : address.socketPath
+  throw new Kosa8Error('CONFIG_INVALID', `the Redis at ${where} may drop queued jobs: its maxmemory-policy is ${policy}`, {
+    hint: 'set it with: redis-cli config set maxmemory-policy noeviction',
+    details: { policy },
+  })
+}
+
+function withoutPassword(url: string): string {
+  return url.replace(/\/\/[^@/]*@/, '//')
+}
+
+function messageOf(thrown: unknown): string {
+  return thrown instanceof Error ? thrown.message : String(thrown)
+}
