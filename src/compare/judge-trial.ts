@@ -66,8 +66,8 @@ function judgeTests(trial: TrialCase, tests: TestRun): Judgement {
   }
   if (!baselineIsParsed) return judgeAgainstUnread(baseline.runs, tests)
   const objections = findObjections(trial, tests)
-  if (objections.length > 0) return { verdict: 'worse', reasons: [...objections, ...remainder(trial, false)] }
   const gains = findGains(trial, tests)
+  if (objections.length > 0) return { verdict: 'worse', reasons: [...objections, ...gains, ...remainder(trial, false)] }
   if (gains.length > 0 && changedNothing(trial.record)) {
     return { verdict: 'same', reasons: ['it changed nothing, so what its tests say is not its doing'] }
   }

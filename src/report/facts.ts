@@ -98,9 +98,15 @@ export function remarksOf(trial: TrialResult): string[] {
     ...(diff?.notes ?? []),
     ...(diff?.conflicts ?? []).map((path) => `left in conflict: ${path}`),
     ...(diff?.omitted ?? []).map((entry) => `not in the diff: ${entry.path} (${tellBytes(entry.bytes)}, ${entry.reason})`),
-    ...(tests.reason === null || tests.state === 'none' ? [] : [`tests: ${tests.reason}`]),
+    ...(hasReasonToTell(trial) ? [`tests: ${tests.reason}`] : []),
     ...tests.warnings.map((warning) => `tests: ${warning}`),
   ]
+}
+
+/** That tests failed is in the counts; what else the run has against it is worth a line. */
+function hasReasonToTell({ tests }: TrialResult): boolean {
+  if (tests.reason === null || tests.state === 'none') return false
+  return !tests.complete || tests.didNotRun.length > 0 || tests.failed + tests.errored === 0
 }
 
 /** Paths that several approaches changed, with their labels, most shared first. */

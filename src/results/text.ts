@@ -15,7 +15,8 @@ export const MESSAGE_LENGTH_MAX = 4000
 /** Between a suite and what lies in it. */
 export const NAME_SEPARATOR = ' › '
 
-const ESCAPE_SEQUENCES = /\u001b(?:\[[0-?]{0,32}[ -/]{0,8}[@-~]|\][^\u0007\u001b]{0,512}(?:\u0007|\u001b\\)|[@-Z\\^_])/g
+/** Terminal sequences; narrow enough not to swallow a tag or a quote of the report around them. */
+const ESCAPE_SEQUENCES = /\u001b(?:\[[0-9:;=?]{0,32}[ !#$%]{0,2}[@-~]|\][^\u0007\u001b<>"']{0,512}(?:\u0007|\u001b\\)|[@-Z\\^_])/g
 const LONE_SURROGATES = /\p{Surrogate}/gu
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\ufffe\uffff]/g
 
@@ -53,8 +54,13 @@ export function replaceLoneSurrogates(text: string): string {
   return text.replace(LONE_SURROGATES, '\ufffd')
 }
 
+/** Takes out terminal sequences as a whole: without their first character the rest would be noise. */
+export function removeEscapeSequences(text: string): string {
+  return text.replace(ESCAPE_SEQUENCES, '')
+}
+
 function removeControls(text: string): string {
-  return replaceLoneSurrogates(text.replace(/\r\n?/g, '\n').replace(ESCAPE_SEQUENCES, '').replace(CONTROLS, ''))
+  return replaceLoneSurrogates(removeEscapeSequences(text.replace(/\r\n?/g, '\n')).replace(CONTROLS, ''))
 }
 
 /** `suite › name` from its parts; empty parts are left out. */

@@ -4,7 +4,7 @@
  * Owns: the repairs, each of which keeps the report's structure. Called by `junit.ts` only after a strict
  * reading failed, so a well-formed report is never touched. Linear in the length of the text.
  */
-import { replaceLoneSurrogates } from './text.js'
+import { removeEscapeSequences, replaceLoneSurrogates } from './text.js'
 
 const FORBIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g
 const STRAY_AMPERSAND = /&(?!(?:lt|gt|amp|quot|apos|#\d{1,7}|#x[0-9a-f]{1,6});)/gi
@@ -23,7 +23,8 @@ const TAG_BEGUN = new RegExp(`</?(?:${ELEMENTS})[\\s/>]`, 'y')
 
 /** The text with what XML forbids removed or escaped. */
 export function repairXml(text: string): string {
-  const clean = replaceLoneSurrogates(text).replace(FORBIDDEN, '')
+  const withEscapes = text.replace(/&#(?:0*27|x0*1b);/gi, '\u001b')
+  const clean = replaceLoneSurrogates(removeEscapeSequences(withEscapes)).replace(FORBIDDEN, '')
   const pieces: string[] = []
   let position = 0
   while (position < clean.length) {
