@@ -56,13 +56,12 @@ const LOG_BYTES_MAX = 1024 * 1024
 export async function startRedis(config: RedisServerConfig): Promise<RedisServer> {
   await mkdir(config.directory, { recursive: true, mode: 0o700 })
   await mkdir(path.dirname(config.socketPath), { recursive: true, mode: 0o700 })
+  // Asked even without a record: two servers on one file would destroy it. One that is known and silent may
+  // still be loading: it gets the time a start may take, then it is replaced.
   const recorded = await readRecordedProcess(config)
-  if (recorded !== null) {
-    // It may still be loading its file, or hang: give it the time a start may take, then replace it.
-    const found = await findRedis(config, START_TIMEOUT_MS)
-    if (found !== null) return found
-    await endProcess(recorded)
-  }
+  const found = await findRedis(config, recorded === null ? PING_TIMEOUT_MS : START_TIMEOUT_MS)
+  if (found !== null) return found
+  if (recorded !== null) await endProcess(recorded)
   await rm(config.socketPath, { force: true })
   return launch(config)
 }
