@@ -6,8 +6,8 @@
  */
 import type { Base } from '../model/run.js'
 import { makeCommit } from './commit.js'
-import { recordCheckpoint } from './checkpoint-record.js'
-import { BASE_INDEX, openEvidence } from './evidence.js'
+import { recordTips } from './checkpoint-tips.js'
+import { BASE_INDEX, BASE_MARKER, openEvidence } from './evidence.js'
 import { runGit } from './host-git.js'
 import { privateEnvironment } from './private-git.js'
 import { refName, setRef, type Repository } from './repository.js'
@@ -29,13 +29,19 @@ export async function captureBase(
 ): Promise<{ base: Base; notes: string[] }> {
   const ref = await refName(options.run, 'base')
   const place = await openEvidence(workspace, installed, 'capture.index', options.signal)
+  // Taken before the look at the tree: what changes while we look counts as changed later.
+  const marker = `${place.gitDir}/capture.marker`
+  await runChecked(workspace, 'noting the time', ['touch', marker], { cwd: '/' })
   const staged = await stageWorkingTree(place, CAPTURE_LIMITS)
   const base = staged.tree === installed.tree
     ? installed
     : await bringBase(workspace, repository, installed, staged.tree, options.signal)
   await setRef(repository, ref, base.commit)
-  await runChecked(workspace, 'keeping the index', ['mv', '-f', place.index, `${place.gitDir}/${BASE_INDEX}`], { cwd: '/' })
-  await recordCheckpoint(workspace, base, options.signal)
+  await recordTips(workspace, base, options.signal)
+  await runChecked(workspace, 'recording the checkpoint', [
+    'sh', '-c', 'mv -f "$1" "$2" && mv -f "$3" "$4"', 'sh',
+    marker, `${place.gitDir}/${BASE_MARKER}`, place.index, `${place.gitDir}/${BASE_INDEX}`,
+  ], { cwd: '/' })
   const omitted = staged.omitted.map(({ path, reason }) => `not in the base: ${path} (${reason})`)
   return { base, notes: [...staged.notes, ...omitted] }
 }

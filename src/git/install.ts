@@ -6,7 +6,7 @@
  */
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { PreparedBase } from './base.js'
-import { recordCheckpoint } from './checkpoint-record.js'
+import { recordTips } from './checkpoint-tips.js'
 import { BASE_INDEX, BASE_MARKER, evidenceFolder, objectFormatOf } from './evidence.js'
 import type { PackedBase } from './pack.js'
 import { BYTE_WISE_ATTRIBUTES, privateConfig, privateEnvironment } from './private-git.js'
@@ -74,7 +74,7 @@ export async function installWorkspace(
   await runChecked(workspace, 'writing the index', [
     'sh', '-c', INDEX_SCRIPT, 'sh', tree, `${evidence}/${BASE_INDEX}`, prepared.base.tree,
   ], own)
-  await recordCheckpoint(workspace, prepared.base, options.signal)
+  await recordTips(workspace, prepared.base, options.signal)
 }
 
 async function prepareFolders(workspace: Workspace, prepared: PreparedBase, common: WorkspaceRunOptions): Promise<void> {

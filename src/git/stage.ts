@@ -9,7 +9,7 @@ import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { OmittedPath } from '../model/diff.js'
 import { findNested } from './nested.js'
 import { joinRecords, pathKey, pathOfKey, isUnsafePath, showPath, splitRecords } from './paths.js'
-import { LIST_BYTES_MAX, runInPlace, stageGit, type StagePlace } from './stage-place.js'
+import { runInPlace, stageGit, type StagePlace } from './stage-place.js'
 
 /** Bounds of what goes into a tree. */
 export interface StageLimits {
