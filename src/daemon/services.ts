@@ -24,6 +24,8 @@ export interface DaemonService {
   /** Begins to stop and returns at once; machines go on running and are found again. */
   stop(): Promise<void>
   images(): Promise<ImageDescription[]>
+  /** Removes every build of that image. @throws IMAGE_UNKNOWN, IMAGE_IN_USE. */
+  deleteImage(name: string): Promise<void>
 }
 
 /** Live sandboxes and their snapshots. Unknown names: SANDBOX_UNKNOWN, CHECKPOINT_UNKNOWN. */

@@ -24,6 +24,7 @@ const none = z.strictObject({})
 const done = z.object({ ok: z.literal(true) })
 const sandboxParams = z.strictObject({ name: sandboxNameSchema })
 const snapshotParams = z.strictObject({ name: sandboxNameSchema, id: sandboxes.snapshotIdSchema })
+const imageParams = z.strictObject({ name: sandboxes.imageNameSchema })
 const runParams = z.strictObject({ id: runs.runIdSchema })
 const reservationParams = z.strictObject({ id: z.string().min(1).max(100) })
 
@@ -42,6 +43,7 @@ export const METHODS = {
   restoreSnapshot: { verb: 'POST', path: '/v1/sandboxes/:name/restore', params: sandboxParams, body: sandboxes.restoreSchema, response: sandboxes.restoredSchema },
 
   listImages: { verb: 'GET', path: '/v1/images', params: none, body: none, response: z.array(sandboxes.imageSchema) },
+  deleteImage: { verb: 'DELETE', path: '/v1/images/:name', params: imageParams, body: none, response: done },
 
   startRun: { verb: 'POST', path: '/v1/runs', params: none, body: runs.runRequestSchema, response: runs.runStartedSchema },
   listRuns: { verb: 'GET', path: '/v1/runs', params: none, body: none, response: z.array(runs.runSummarySchema) },

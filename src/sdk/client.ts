@@ -94,4 +94,9 @@ export class Kosa8Client {
   async listImages(): Promise<ImageDescription[]> {
     return this.connection.call('listImages', {})
   }
+
+  /** @throws IMAGE_UNKNOWN, IMAGE_IN_USE. */
+  async deleteImage(name: string): Promise<void> {
+    await this.connection.call('deleteImage', { params: { name } })
+  }
 }

@@ -65,6 +65,7 @@ function bindHandlers({ daemon, sandboxes, runs, reservations }: Services): Hand
     restoreSnapshot: async ({ params, body }) => sandboxes.restore(params.name, body.snapshot),
 
     listImages: async () => daemon.images(),
+    deleteImage: async ({ params }) => { await daemon.deleteImage(params.name); return DONE },
 
     startRun: async ({ body }) => runs.start(body),
     listRuns: async () => runs.list(),

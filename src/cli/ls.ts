@@ -1,0 +1,30 @@
+/** `kosa8 ls`. */
+import type { Command } from 'commander'
+import { layOutTable } from '../report/table.js'
+import type { CommandTools } from './host.js'
+import { defineVerb, type Cli, type CommonOptions } from './verb.js'
+
+/** Adds the verb. */
+export function addLs(cli: Cli, program: Command): void {
+  defineVerb(cli, program, 'ls', { summary: 'List sandboxes.', examples: ['kosa8 ls', 'kosa8 ls --json'] }, list)
+}
+
+async function list({ client, host, output }: CommandTools, _args: string[], options: CommonOptions): Promise<number> {
+  const sandboxes = await client.listSandboxes()
+  if (options.json === true) {
+    output.printJson(sandboxes)
+    return 0
+  }
+  const head = ['name', 'state', 'image', 'memory', 'private', 'cpus', 'egress', 'repository']
+  const rows = sandboxes.map((each) => [
+    each.name, each.state, each.image, `${each.memoryMib} MiB`, toMib(each.privateBytes), String(each.cpus), each.egress, each.repository ?? '–',
+  ])
+  const cells = [head, ...rows].map((row) => row.map((text) => ({ text })))
+  const layout = { columns: host.terminalSize().columns, colour: false, right: [3, 4, 5] }
+  output.print(sandboxes.length === 0 ? 'no sandboxes yet' : layOutTable(cells, layout).join('\n'))
+  return 0
+}
+
+function toMib(bytes: number | null): string {
+  return bytes === null ? '–' : `${Math.round(bytes / 1024 ** 2)} MiB`
+}

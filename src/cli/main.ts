@@ -1,0 +1,62 @@
+#!/usr/bin/env node
+/** Entry file of the command `kosa8`: the process as a {@link CliHost}, and the only place that sets its status. */
+import type { Writable } from 'node:stream'
+import { readSettings, type Settings } from '../config/environment.js'
+import { serialiseError, toKosa8Error } from '../errors/kosa8-error.js'
+import type { CliHost, StopSignal } from './host.js'
+import { runCli } from './program.js'
+
+const STOP_SIGNALS: StopSignal[] = ['SIGINT', 'SIGTERM', 'SIGHUP']
+const DEFAULT_COLUMNS = 100
+const DEFAULT_ROWS = 24
+
+function createHost(settings: Settings): CliHost {
+  return {
+    stdout: process.stdout,
+    stderr: process.stderr,
+    stdin: process.stdin,
+    terminals: { stdin: process.stdin.isTTY, stdout: process.stdout.isTTY, stderr: process.stderr.isTTY },
+    terminalSize: () => ({
+      columns: process.stdout.columns ?? process.stderr.columns ?? DEFAULT_COLUMNS,
+      rows: process.stderr.rows ?? DEFAULT_ROWS,
+    }),
+    settings,
+    cwd: process.cwd(),
+    onSignal: (handler) => {
+      for (const signal of STOP_SIGNALS) process.on(signal, handler)
+      return () => { for (const signal of STOP_SIGNALS) process.off(signal, handler) }
+    },
+  }
+}
+
+/** Whoever reads our output may stop reading: that ends the output, not the command. */
+function ignoreClosedOutput(stream: Writable): void {
+  stream.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') throw error
+  })
+}
+
+async function flush(stream: Writable): Promise<void> {
+  if (stream.destroyed || stream.writableLength === 0) return
+  await new Promise<void>((resolve) => {
+    stream.once('error', () => resolve())
+    stream.write('', () => resolve())
+  })
+}
+
+async function main(): Promise<number> {
+  ignoreClosedOutput(process.stdout)
+  ignoreClosedOutput(process.stderr)
+  try {
+    return await runCli(process.argv.slice(2), createHost(readSettings()))
+  } catch (thrown) {
+    const error = toKosa8Error(thrown)
+    process.stderr.write(`kosa8: ${serialiseError(error).message}\n`)
+    return error.exitStatus
+  }
+}
+
+const status = await main()
+await flush(process.stdout)
+await flush(process.stderr)
+process.exit(status)

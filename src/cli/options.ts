@@ -1,0 +1,61 @@
+/** Values of flags, from text to what they mean. Each throws commander's own error, which names the flag. */
+import { InvalidArgumentError } from 'commander'
+import type { Matrix } from '../config/project-defaults.js'
+import { parseDurationMs, parseMemoryMib } from '../config/units.js'
+import { MEMORY_MIB_MIN } from '../protocol/sandboxes.js'
+
+/** "512M" or "2G", in MiB. */
+export function memoryOption(text: string): number {
+  const mib = parseMemoryMib(text)
+  if (mib === null) throw new InvalidArgumentError('use a size such as 512M or 2G')
+  if (mib < MEMORY_MIB_MIN) throw new InvalidArgumentError(`use at least ${MEMORY_MIB_MIN}M`)
+  return mib
+}
+
+/** "30m" or "90s", in milliseconds. */
+export function durationOption(text: string): number {
+  const ms = parseDurationMs(text)
+  if (ms === null) throw new InvalidArgumentError('use a duration such as 90s, 30m or 1h30m')
+  return ms
+}
+
+/** A parser of whole numbers within bounds. */
+export function wholeNumberOption(min: number, max: number): (text: string) => number {
+  return (text) => {
+    const value = Number(text)
+    if (!/^\d+$/.test(text) || value < min || value > max) throw new InvalidArgumentError(`use a whole number from ${min} to ${max}`)
+    return value
+  }
+}
+
+/** A number of trials at once, or "auto". */
+export function parallelOption(text: string): number | null {
+  return text === 'auto' ? null : wholeNumberOption(1, 256)(text)
+}
+
+/** "deny" or "allow". */
+export function egressOption(text: string): 'deny' | 'allow' {
+  if (text === 'deny' || text === 'allow') return text
+  throw new InvalidArgumentError(/[.:,]/.test(text) ? 'a list of hosts is not supported yet: use deny or allow' : 'use deny or allow')
+}
+
+/** "a,b,c"; white space around names is dropped, an empty text is no name. */
+export function listOption(text: string): string[] {
+  return text.split(',').map((part) => part.trim()).filter((part, _index, all) => part !== '' || all.length > 1)
+}
+
+/** One `key=v1,v2`, added to those before it. */
+export function matrixOption(text: string, before: Matrix | undefined): Matrix {
+  const match = /^([A-Za-z_][A-Za-z0-9_]{0,31})=(.+)$/.exec(text)
+  if (match === null) throw new InvalidArgumentError('use key=value1,value2')
+  const [, key, values] = match as unknown as [string, string, string]
+  if (before !== undefined && Object.hasOwn(before, key)) throw new InvalidArgumentError(`the key ${key} is given twice`)
+  const parts = values.split(',')
+  if (parts.includes('')) throw new InvalidArgumentError('a value is empty')
+  return { ...before, [key]: parts }
+}
+
+/** A flag that may be given several times. */
+export function repeatedOption(text: string, before: string[] | undefined): string[] {
+  return [...before ?? [], text]
+}

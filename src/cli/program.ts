@@ -1,0 +1,71 @@
+/**
+ * The command line as a whole: which verbs there are, and how any failure ends.
+ *
+ * Owns: {@link runCli}, which never throws and returns the exit status. Called by `main.ts` and by tests.
+ */
+import { Command, CommanderError } from 'commander'
+import { Kosa8Error, serialiseError, toKosa8Error } from '../errors/kosa8-error.js'
+import { VERSION } from '../protocol/status.js'
+import { addApply } from './apply.js'
+import { addCheckpoint } from './checkpoint.js'
+import { addCreate } from './create.js'
+import { addDaemon } from './daemon.js'
+import { addDiff } from './diff.js'
+import { addExec } from './exec.js'
+import { addFork } from './fork.js'
+import { Output, type CliHost } from './host.js'
+import { addImage } from './image.js'
+import { addLs } from './ls.js'
+import { addReport } from './report.js'
+import { addRm } from './rm.js'
+import { addRuns } from './runs.js'
+import type { Cli } from './verb.js'
+
+/** Every verb, in the order help lists them. */
+const VERBS = [
+  addFork, addRuns, addReport, addDiff, addApply, addCreate, addLs, addExec, addRm, addCheckpoint, addImage, addDaemon,
+]
+
+/** Runs one command line (without node and script) and returns its exit status. */
+export async function runCli(argv: string[], host: CliHost): Promise<number> {
+  const cli: Cli = { host, status: 0 }
+  try {
+    await buildProgram(cli).parseAsync(argv, { from: 'user' })
+    return cli.status
+  } catch (thrown) {
+    if (thrown instanceof CommanderError && thrown.exitCode === 0) return 0
+    const error = thrown instanceof CommanderError ? usageError(thrown) : toKosa8Error(thrown)
+    new Output(host).error(serialiseError(error), asksForJson(argv))
+    return error.exitStatus
+  }
+}
+
+function buildProgram(cli: Cli): Command {
+  const program = new Command('kosa8')
+    .description('Virtual machines for AI coding agents that can be saved, undone and forked while they run.')
+    .version(VERSION)
+    .enablePositionalOptions()
+    .exitOverride()
+    .configureOutput({
+      writeOut: (text) => cli.host.stdout.write(text),
+      // Commander prints help here when a verb is missing; its errors are printed by runCli.
+      writeErr: (text) => cli.host.stderr.write(text),
+      outputError: () => undefined,
+      getOutHelpWidth: () => cli.host.terminalSize().columns,
+    })
+    .addHelpText('after', '\nExample:\n  $ kosa8 fork --approaches quick-fix,rewrite --test "npm test"')
+  for (const add of VERBS) add(cli, program)
+  return program
+}
+
+function usageError(thrown: CommanderError): Kosa8Error {
+  if (thrown.code === 'commander.help') return new Kosa8Error('USAGE', 'a command is missing', { hint: 'see `kosa8 --help`' })
+  const [message, suggestion] = thrown.message.replace(/^error: /, '').split('\n')
+  return new Kosa8Error('USAGE', message as string, { hint: suggestion?.replace(/[()]/g, '') ?? 'see `kosa8 --help`' })
+}
+
+/** Asked for anywhere before `--`, also where the rest could not be understood. */
+function asksForJson(argv: string[]): boolean {
+  const end = argv.indexOf('--')
+  return (end < 0 ? argv : argv.slice(0, end)).includes('--json')
+}

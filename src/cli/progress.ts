@@ -1,0 +1,118 @@
+/**
+ * Progress of a run on standard error: on a terminal a block of one line per trial that is drawn anew, else
+ * plain lines.
+ */
+import type { RunEvent } from '../model/run.js'
+import { renderProgressLine } from '../report/progress-line.js'
+import { fitWidth } from '../report/table.js'
+import { makeVisible } from '../report/visible.js'
+import type { CliHost } from './host.js'
+
+/** Shows events as they come. */
+export interface Progress {
+  show(event: RunEvent): void
+  /** Removes what is only of the moment. Safe to call twice. */
+  end(): void
+}
+
+/** The kind of progress that fits where standard error goes. */
+export function createProgress(host: CliHost): Progress {
+  return host.terminals.stderr && !host.settings.isCi ? new ProgressBlock(host) : {
+    show: (event) => {
+      const line = renderProgressLine(event)
+      if (line !== null) host.stderr.write(`${line}\n`)
+    },
+    end: () => undefined,
+  }
+}
+
+/** Time between two drawings that only move the clock, milliseconds. */
+const TICK_MS = 1000
+/** Lines of the terminal left for what is not the block. */
+const ROWS_LEFT_FREE = 4
+
+interface TrialLine {
+  name: string
+  phase: string
+  message: string
+  since: number
+}
+
+/** One line per trial: phase, time in it, what it waits for. */
+class ProgressBlock implements Progress {
+  private readonly trials = new Map<string, TrialLine>()
+  private headline = ''
+  private drawnLines = 0
+  private isDirty = false
+  private readonly timer: NodeJS.Timeout
+  private readonly startedAt = performance.now()
+
+  constructor(private readonly host: CliHost) {
+    this.timer = setInterval(() => this.draw(), TICK_MS)
+    this.timer.unref()
+  }
+
+  show(event: RunEvent): void {
+    if (event.type === 'trial-output') return
+    if (event.type === 'run-phase') this.headline = event.message === '' ? event.phase : `${event.phase}: ${event.message}`
+    if (event.type === 'trial-phase') this.update(event, event.phase, event.message)
+    if (event.type === 'trial-end') this.update(event, event.state, event.summary)
+    this.drawSoon()
+  }
+
+  end(): void {
+    clearInterval(this.timer)
+    this.erase()
+    this.isDirty = false
+  }
+
+  private update({ label, repeat }: { label: string; repeat: number }, phase: string, message: string): void {
+    const name = repeat === 1 ? label : `${label} #${repeat}`
+    const before = this.trials.get(name)
+    const since = before?.phase === phase ? before.since : performance.now()
+    this.trials.set(name, { name, phase, message, since })
+  }
+
+  /** Many events at once are one drawing. */
+  private drawSoon(): void {
+    if (this.isDirty) return
+    this.isDirty = true
+    setImmediate(() => { if (this.isDirty) this.draw() })
+  }
+
+  private draw(): void {
+    this.isDirty = false
+    const { columns, rows } = this.host.terminalSize()
+    const room = Math.max(1, rows - ROWS_LEFT_FREE)
+    const all = [...this.trials.values()]
+    const shown = all.length <= room ? all : byInterest(all).slice(0, room - 1)
+    const width = Math.max(0, ...shown.map(({ name }) => name.length))
+    const lines = [`${this.headline}  (${seconds(this.startedAt)})`, ...shown.map((trial) => tellTrial(trial, width))]
+    if (shown.length < all.length) lines.push(`  … and ${all.length - shown.length} more`)
+    this.erase()
+    this.host.stderr.write(lines.map((line) => `${fitWidth(makeVisible(line), columns - 1)}\n`).join(''))
+    this.drawnLines = lines.length
+  }
+
+  private erase(): void {
+    if (this.drawnLines > 0) this.host.stderr.write(`\u001b[${this.drawnLines}A\u001b[J`)
+    this.drawnLines = 0
+  }
+}
+
+function tellTrial({ name, phase, message, since }: TrialLine, width: number): string {
+  const isOver = ENDED.has(phase)
+  return `  ${name.padEnd(width)}  ${phase.padEnd(10)} ${isOver ? '' : seconds(since)}  ${message}`.trimEnd()
+}
+
+const ENDED = new Set(['done', 'completed', 'failed', 'timedOut', 'cancelled', 'error'])
+
+/** Trials that move come first when there is no room for all. */
+function byInterest(trials: TrialLine[]): TrialLine[] {
+  const rank = ({ phase }: TrialLine): number => (ENDED.has(phase) ? 2 : phase === 'queued' ? 1 : 0)
+  return [...trials].sort((a, b) => rank(a) - rank(b))
+}
+
+function seconds(since: number): string {
+  return `${Math.round((performance.now() - since) / 1000)} s`
+}
