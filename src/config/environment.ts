@@ -8,6 +8,7 @@ import { homedir } from 'node:os'
 import path from 'node:path'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import { socketPathOf } from '../util/socket-path.js'
+import { parseMemoryMib } from './units.js'
 
 /** Everything the environment can say. All paths are absolute. */
 export interface Settings {
@@ -19,6 +20,10 @@ export interface Settings {
   socketPath: string
   /** REDIS_URL; null: a redis-server of our own. */
   redisUrl: string | null
+  /** Memory all machines together may be promised, bytes: KOSA8_MEMORY_BUDGET; null: what the host has, less a reserve. */
+  memoryBudgetBytes: number | null
+  /** Certificates beyond the usual that guests with network access are to trust: NODE_EXTRA_CA_CERTS or SSL_CERT_FILE. */
+  caBundle: string | null
   /** NO_COLOR is set. */
   noColor: boolean
   /** CI is set: progress is printed as plain lines. */
@@ -33,6 +38,8 @@ export function readSettings(environment: NodeJS.ProcessEnv = process.env): Sett
     imagesDirectory: readPath(environment, 'KOSA8_IMAGES_DIR') ?? path.join(home, 'images'),
     socketPath: socketPathOf(home, 'daemon.sock'),
     redisUrl: readRedisUrl(environment),
+    memoryBudgetBytes: readMemoryBudget(environment),
+    caBundle: readPath(environment, 'NODE_EXTRA_CA_CERTS') ?? readPath(environment, 'SSL_CERT_FILE'),
     noColor: isSet(environment['NO_COLOR']),
     isCi: isSet(environment['CI']) && environment['CI'] !== 'false',
   }
@@ -54,6 +61,14 @@ function readPath(environment: NodeJS.ProcessEnv, name: string): string | null {
     throw new Kosa8Error('CONFIG_INVALID', `${name} must be an absolute path, not ${JSON.stringify(value)}`)
   }
   return path.resolve(value as string)
+}
+
+function readMemoryBudget(environment: NodeJS.ProcessEnv): number | null {
+  const value = environment['KOSA8_MEMORY_BUDGET']
+  if (!isSet(value)) return null
+  const memoryMib = parseMemoryMib(value as string)
+  if (memoryMib !== null) return memoryMib * 1024 * 1024
+  throw new Kosa8Error('CONFIG_INVALID', `KOSA8_MEMORY_BUDGET must be a size such as 3G, not ${JSON.stringify(value)}`)
 }
 
 function readRedisUrl(environment: NodeJS.ProcessEnv): string | null {

@@ -13,8 +13,10 @@ import type { GuestCommand, GuestExit, GuestProcess, GuestSession, LeftoverProce
 export interface GuestRunOptions {
   /** Bytes for standard input; without it, standard input is empty. */
   stdin?: string | Uint8Array | Readable | undefined
-  /** Kept per output stream, bytes; what comes later is read and dropped. Default 16 MiB. */
+  /** Kept per output stream, bytes; the rest is read and dropped. Default 16 MiB. */
   outputBytesMax?: number | undefined
+  /** Which part of too much output is kept; the head by default. */
+  keep?: 'head' | 'tail' | undefined
   /** Limit in milliseconds; beyond it everything is killed. No limit by default. */
   timeoutMs?: number | undefined
   /** Time for late output after the first process ended, milliseconds. Default 200. */
@@ -50,8 +52,8 @@ export async function runInGuest(
   throwIfCancelled(options.signal)
   const process = await session.exec({ ...command, stdin: options.stdin !== undefined })
   const limit = options.outputBytesMax ?? OUTPUT_BYTES_MAX
-  const stdout = new OutputCollector(process.stdout, limit, (chunk) => options.onOutput?.(chunk, 'stdout'))
-  const stderr = new OutputCollector(process.stderr, limit, (chunk) => options.onOutput?.(chunk, 'stderr'))
+  const stdout = new OutputCollector(process.stdout, limit, options.keep ?? 'head', (chunk) => options.onOutput?.(chunk, 'stdout'))
+  const stderr = new OutputCollector(process.stderr, limit, options.keep ?? 'head', (chunk) => options.onOutput?.(chunk, 'stderr'))
   const outputEnded = Promise.all([stdout.ended, stderr.ended])
   let reason: 'exited' | 'timedOut' | 'cancelled'
   let leftovers: LeftoverProcess[]
@@ -77,21 +79,40 @@ class OutputCollector {
   private readonly chunks: Buffer[] = []
   private sizeBytes = 0
 
-  constructor(stream: Readable, private readonly limit: number, private readonly onChunk: (chunk: Buffer) => void) {
+  constructor(
+    stream: Readable, private readonly limit: number, private readonly keep: 'head' | 'tail',
+    private readonly onChunk: (chunk: Buffer) => void,
+  ) {
     stream.on('data', (chunk: Buffer) => this.add(chunk))
     this.ended = new Promise((resolve) => stream.once('close', resolve))
   }
 
   content(): Buffer {
-    return Buffer.concat(this.chunks)
+    const all = Buffer.concat(this.chunks)
+    return this.keep === 'head' ? all : all.subarray(Math.max(0, all.length - this.limit))
   }
 
   private add(chunk: Buffer): void {
     this.onChunk(chunk)
+    if (this.keep === 'tail') {
+      this.addToTail(chunk)
+      return
+    }
     const kept = chunk.subarray(0, this.limit - this.sizeBytes)
     if (kept.length < chunk.length) this.isTruncated = true
     if (kept.length > 0) this.chunks.push(kept)
     this.sizeBytes += kept.length
+  }
+
+  /** Keeps whole chunks; `content` cuts the first one. */
+  private addToTail(chunk: Buffer): void {
+    // A copy: the chunk may be a view into a larger buffer that would stay alive with it.
+    this.chunks.push(Buffer.from(chunk))
+    this.sizeBytes += chunk.length
+    if (this.sizeBytes > this.limit) this.isTruncated = true
+    while (this.sizeBytes - (this.chunks[0]?.length ?? 0) >= this.limit) {
+      this.sizeBytes -= (this.chunks.shift() as Buffer).length
+    }
   }
 }
 

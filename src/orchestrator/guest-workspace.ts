@@ -7,7 +7,7 @@
 import { finished } from 'node:stream/promises'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { Workspace } from '../git/workspace.js'
-import { runInGuest } from '../guest/run.js'
+import { runInGuest } from '../guest/run-in-guest.js'
 import type { GuestExit, GuestSession } from '../guest/session.js'
 
 /** Where the repository lies in every guest. */

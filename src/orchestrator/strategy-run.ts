@@ -4,7 +4,7 @@
  * Owns: the strategy's view of its clone, the limits around it, and the rule when a command has ended
  * (its first process has, plus a short grace for late output; what is left is killed and named).
  */
-import { runInGuest } from '../guest/run.js'
+import { runInGuest } from '../guest/run-in-guest.js'
 import type { LeftoverProcess } from '../guest/session.js'
 import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 import type { ApproachPlan, TrialState } from '../model/run.js'
@@ -95,7 +95,7 @@ function createContext(run: StrategyRun, signal: AbortSignal, notes: string[]): 
         outputBytesMax: RESULT_BYTES_MAX,
         keep: 'tail',
         signal,
-        onOutput: (stream, chunk) => run.log.add(stream, chunk),
+        onOutput: (chunk, stream) => run.log.add(stream, chunk),
       })
       noteLeftovers(result.leftovers, run.log, notes)
       return {

@@ -6,7 +6,7 @@
  */
 import picomatch from 'picomatch'
 import { Kosa8Error } from '../errors/kosa8-error.js'
-import { runInGuest } from '../guest/run.js'
+import { runInGuest } from '../guest/run-in-guest.js'
 import type { GuestFileEntry, GuestSession } from '../guest/session.js'
 import type { TestPlan } from '../model/run.js'
 import type { TestRun } from '../model/tests.js'
@@ -37,7 +37,7 @@ export async function runTests(session: GuestSession, plan: TestPlan, log: Trial
     outputBytesMax: OUTPUT_BYTES_MAX,
     timeoutMs: plan.timeoutMs,
     signal,
-    onOutput: (stream, chunk) => log.add(stream, chunk),
+    onOutput: (chunk, stream) => log.add(stream, chunk),
   })
   signal.throwIfAborted()
   const warnings: string[] = []

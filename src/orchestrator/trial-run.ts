@@ -9,7 +9,9 @@
 import { mkdir } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error, serialiseError } from '../errors/kosa8-error.js'
-import { collectDiff, restoreTestFiles, testFilesChanged } from '../git/evidence.js'
+import { collectDiff } from '../git/collect.js'
+import { openRepository } from '../git/repository.js'
+import { restoreTestFiles, testFilesChanged } from '../git/test-files.js'
 import type { MachineSnapshot } from '../hypervisor/driver.js'
 import { BASELINE_LABEL, type RunId, type TrialId } from '../model/ids.js'
 import type { TrialDiff } from '../model/diff.js'
@@ -93,7 +95,7 @@ async function runInClone(run: TrialRun, log: TrialLog, cleanup: CleanupStack): 
   cleanup.defer('stop the memory watch', () => watch.stop())
   const work = withMachine(sandbox, run.signal)
   const evidence = await collectEvidence(run, sandbox, log, timings, work.signal).catch((error: unknown) => {
-    throw work.lost() ?? error
+    throw work.lost() ?? (run.signal.aborted ? run.signal.reason : error)
   })
   await watch.stop()
   const record: TrialRecord = {
@@ -154,9 +156,10 @@ async function collectDiffOf(
   run: TrialRun, workspace: ReturnType<typeof createGuestWorkspace>, signal: AbortSignal,
 ): Promise<{ diff: TrialDiff | null; refused: Kosa8Error | null }> {
   try {
-    const diff = await collectDiff(workspace, {
-      repository: run.plan.repository, base: run.plan.base, run: run.plan.id, label: run.label, repeat: run.repeat,
-      patchFile: path.join(run.directory, 'patch'), runDirectory: run.runDirectory, signal,
+    const patchFile = path.join(run.directory, 'patch')
+    const diff = await collectDiff(workspace, await openRepository(run.plan.repository), run.plan.base, {
+      run: run.plan.id, approach: approachOf(run)?.approach ?? run.label, label: run.label, repeat: run.repeat,
+      patchFile, patch: path.relative(run.runDirectory, patchFile), signal,
     })
     return { diff, refused: null }
   } catch (error) {
@@ -173,12 +176,13 @@ async function testClone(
   const plan = run.plan.test
   if (plan === null) return { tests: null, ownTests: null, tampered: [] }
   run.reporter.phase('testing', plan.run)
-  const tampered = diff === null ? [] : testFilesChanged(diff.changes, { globs: plan.files, testCommand: plan.run })
+  const touched = testFilesChanged(diff?.changes ?? [], { globs: plan.files, testCommand: plan.run })
+  const tampered = [...touched.changed, ...touched.addedConfigs]
   const first = await runTests(sandbox.session, plan, log, signal)
   if (tampered.length === 0) return { tests: first, ownTests: null, tampered }
   log.line(`the approach changed ${tampered.length} test file(s); testing again with the original ones`)
-  run.reporter.phase('testing', `again, with the original test files`)
-  await restoreTestFiles(workspace, { base: run.plan.base, paths: tampered, signal })
+  run.reporter.phase('testing', 'again, with the original test files')
+  await restoreTestFiles(workspace, run.plan.base, touched, signal)
   return { tests: await runTests(sandbox.session, plan, log, signal), ownTests: first, tampered }
 }
 

@@ -59,7 +59,7 @@ export class Sandbox {
     if (machine === null) return null
     try {
       await machine.resume()
-      const session = await openGuestSession(await machine.openChannel(), { deadlineMs: RESTORE_DEADLINE_MS })
+      const session = await openGuestSession(await machine.openChannel(), { helloTimeoutMs: RESTORE_DEADLINE_MS })
       await session.thaw()
       const startMs = performance.now() - startedAt
       return new Sandbox(machine, session, hostname, '', { startMs, identityMs: 0 })
@@ -75,7 +75,7 @@ export class Sandbox {
     try {
       const channel = await machine.openChannel()
       await machine.resume()
-      const session = await openGuestSession(channel, { deadlineMs })
+      const session = await openGuestSession(channel, { helloTimeoutMs: deadlineMs })
       const reachedAt = performance.now()
       const identity = createIdentity(hostname)
       const report = await session.repairIdentity(identity)

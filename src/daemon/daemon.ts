@@ -1,0 +1,220 @@
+/**
+ * The daemon put together: everything one host has, behind one socket.
+ *
+ * Owns: the order in which things start, are found again and end. Each part does its own work; nothing
+ * but this file knows all of them.
+ */
+import { rm } from 'node:fs/promises'
+import path from 'node:path'
+import type { Logger } from 'pino'
+import { CheckpointCatalog } from '../checkpoint/catalog.js'
+import type { Settings } from '../config/environment.js'
+import { Ledger } from '../admission/ledger.js'
+import { createDriver } from '../hypervisor/registry.js'
+import type { Driver } from '../hypervisor/driver.js'
+import { listImages, resolveImage } from '../image/store.js'
+import { Sandboxes } from '../orchestrator/sandboxes.js'
+import { VERSION } from '../protocol/status.js'
+import { openRunQueue } from '../queue/bullmq-queue.js'
+import { startRedis, stopRedis, superviseRedis, type RedisServerConfig } from '../queue/redis-server.js'
+import { SandboxHost } from '../sandbox/sandbox-host.js'
+import { MachineStore } from '../store/machine-store.js'
+import { createPaths, preparePaths, type Paths } from '../store/paths.js'
+import { writeRecord } from '../store/records.js'
+import { ReservationStore } from '../store/reservation-store.js'
+import { RunStore } from '../store/run-store.js'
+import { SandboxStore } from '../store/sandbox-store.js'
+import { systemClock } from '../util/clock.js'
+import { createDeferred } from '../util/deferred.js'
+import { ownProcessIdentity } from '../util/process-identity.js'
+import { PeakHistory } from './peak-history.js'
+import { PressureWatch } from './pressure-watch.js'
+import { ADOPTION_GRACE_MS, ReservationBook } from './reservation-book.js'
+import { Runs } from './run-service.js'
+import { SandboxCalls } from './sandbox-service.js'
+import { startServer } from './server/server.js'
+import type { DaemonService, Services } from './services.js'
+import { WorkerProcess } from './worker-process.js'
+
+/** A daemon nobody asked to stay ends after this long with nothing to look after, milliseconds. */
+const LINGER_MS = 10_000
+
+/** How a daemon is run. */
+export interface DaemonConfig {
+  settings: Settings
+  /** Environment for the worker. */
+  env: NodeJS.ProcessEnv
+  log: Logger
+  /** True: stays until it is told to stop. False: ends by itself once it has nothing to look after. */
+  stays: boolean
+  /** Fires when the process is asked to end. */
+  signal: AbortSignal
+}
+
+/** Runs the daemon until it is told to stop or has nothing left to do. */
+export async function runDaemon(config: DaemonConfig): Promise<void> {
+  const { settings, log } = config
+  const paths = createPaths(settings.home, settings.imagesDirectory)
+  await preparePaths(paths)
+  const stop = new AbortController()
+  const ended = AbortSignal.any([config.signal, stop.signal])
+  const onError = (message: string, error: unknown): void => log.error({ err: error }, message)
+  const redis: RedisServerConfig = { directory: paths.redis, socketPath: paths.redisSocket }
+  const host = await buildHost(config, paths, onError)
+  const worker = new WorkerProcess({ paths, env: config.env, version: VERSION })
+  const book = new ReservationBook({
+    ledger: host.ledger, clock: systemClock,
+    peaksOf: (run, label) => host.peaks.of(run, label),
+    workerIdentity: () => worker.identity(),
+    endTrialMachine: async (trial) => {
+      await host.sandboxHost.reapWhere(({ purpose }) => purpose.kind === 'trial' && purpose.trial === trial)
+    },
+  })
+  const sandboxes = new Sandboxes({
+    host: host.sandboxHost, store: host.sandboxStore, machines: host.machines, catalog: host.catalog, paths, clock: systemClock,
+    caBundle: settings.caBundle, reserve: (name, memoryMib, signal) => book.reserveSandbox(name, memoryMib, signal),
+    release: (id) => book.release(id), onError,
+  })
+  await sandboxes.recover(host.promised.filter(({ kind }) => kind === 'sandbox'))
+  if (settings.redisUrl === null) {
+    await startRedis(redis)
+    void superviseRedis(redis, { onFailure: (error) => onError('redis-server could not be started again', error) }, ended)
+  }
+  const queue = await openRunQueue({
+    address: settings.redisUrl === null ? { socketPath: paths.redisSocket } : { url: settings.redisUrl }, journal: host.runs,
+  })
+  const runs = new Runs({
+    runs: host.runs, paths, clock: systemClock, sandboxes, queue, book, ensureWorker: () => worker.ensure(), onError,
+  })
+  const activity = new Activity()
+  const services = activity.watch({
+    daemon: createDaemonService({ config, paths, host, sandboxes, runs, stop: () => stop.abort() }),
+    sandboxes: new SandboxCalls(sandboxes), runs, reservations: book,
+  })
+  const server = await startServer(settings.socketPath, services)
+  await writeRecord(paths.daemonRecord, { ...ownProcessIdentity(), version: VERSION, socket: settings.socketPath })
+  host.pressure.start(host.ledger, book)
+  setTimeout(() => {
+    const trials = host.promised.filter(({ kind }) => kind === 'trial')
+    book.dropUnadopted(trials).catch((error: unknown) => onError('reservations nobody took over could not be released', error))
+  }, ADOPTION_GRACE_MS).unref()
+  await runs.recover()
+  log.info({ version: VERSION, home: paths.home }, 'the daemon answers')
+
+  const isBusy = async (): Promise<boolean> => runs.activeCount > 0 || !book.isIdle || (await sandboxes.list()).length > 0
+  await waitForEnd(ended, config.stays ? null : { activity, isBusy })
+  const isIdle = !await isBusy()
+  log.info(isIdle ? 'the daemon ends, nothing is left to look after' : 'the daemon ends, machines go on running')
+  host.pressure.stop()
+  runs.stop()
+  book.stop()
+  await server.close()
+  await queue.close()
+  stop.abort()
+  if (isIdle) {
+    await worker.stop()
+    if (settings.redisUrl === null) await stopRedis(redis)
+  }
+  sandboxes.detachAll()
+  await rm(paths.daemonRecord, { force: true })
+}
+
+/** What the daemon has of its host before anything is served. */
+interface Host {
+  driver: Driver
+  sandboxHost: SandboxHost
+  sandboxStore: SandboxStore
+  machines: MachineStore
+  catalog: CheckpointCatalog
+  runs: RunStore
+  peaks: PeakHistory
+  ledger: Ledger
+  pressure: PressureWatch
+  /** What an earlier daemon had promised. */
+  promised: Awaited<ReturnType<ReservationStore['list']>>
+}
+
+async function buildHost(config: DaemonConfig, paths: Paths, onError: (message: string, error: unknown) => void): Promise<Host> {
+  const driver = createDriver('qemu', {
+    probeCacheFile: path.join(paths.home, 'acceleration.json'),
+    probeDirectory: path.join(paths.socketRoot, 'probe'),
+    probeImage: () => resolveImage('base', paths.images).then(({ boot }) => boot, () => null),
+  })
+  const machines = new MachineStore(paths)
+  const runs = new RunStore(paths)
+  const reservations = new ReservationStore(paths)
+  const promised = await reservations.list()
+  const pressure = new PressureWatch({ clock: systemClock, budgetLimitBytes: config.settings.memoryBudgetBytes, onError })
+  await pressure.prime(promised.reduce((sum, { bytes }) => sum + bytes, 0))
+  return {
+    driver, machines, runs, promised, pressure,
+    sandboxHost: new SandboxHost({ driver, paths, machines, clock: systemClock, owner: ownProcessIdentity() }),
+    sandboxStore: new SandboxStore(paths),
+    catalog: new CheckpointCatalog({ checkpoints: paths.checkpoints, layers: paths.layers }),
+    peaks: new PeakHistory(runs),
+    ledger: new Ledger({ budgetBytes: () => pressure.budgetBytes, memory: reservations }, promised),
+  }
+}
+
+function createDaemonService(parts: {
+  config: DaemonConfig; paths: Paths; host: Host; sandboxes: Sandboxes; runs: Runs; stop: () => void
+}): DaemonService {
+  const startedAt = new Date().toISOString()
+  return {
+    async status() {
+      const { budgetBytes, reservedBytes, reservations, waiting } = parts.host.ledger.status()
+      const fingerprint = await parts.host.driver.fingerprint().catch(() => null)
+      return {
+        version: VERSION, pid: process.pid, home: parts.paths.home, startedAt,
+        running: { sandboxes: (await parts.sandboxes.list()).length, runs: parts.runs.activeCount },
+        accelerator: fingerprint === null ? null : { name: fingerprint.accelerator, reason: `${fingerprint.driver} ${fingerprint.version}, ${fingerprint.cpuModel}` },
+        budget: { totalBytes: budgetBytes, reservedBytes, freeBytes: Math.max(0, budgetBytes - reservedBytes) },
+        reservations: reservations.map(({ id, holder, bytes }) => ({ id, owner: holder, bytes })),
+        waiting: waiting.map(({ holder, message }) => ({ owner: holder, message })),
+      }
+    },
+    async stop() {
+      // After the answer is on its way.
+      setImmediate(parts.stop)
+    },
+    async images() {
+      return (await listImages(parts.paths.images)).map(({ name, hash, createdAt, sizes }) => ({
+        name, hash, createdAt, sizeBytes: sizes.kernelBytes + sizes.initrdBytes + sizes.rootDiskBytes,
+      }))
+    },
+  }
+}
+
+/** Notes when the daemon was last asked for anything. */
+class Activity {
+  lastAtMs = performance.now()
+
+  /** Services whose every call counts as activity. */
+  watch(services: Services): Services {
+    const watched = <T extends object>(service: T): T => new Proxy(service, {
+      get: (target, key) => {
+        this.lastAtMs = performance.now()
+        const value: unknown = Reflect.get(target, key)
+        return typeof value === 'function' ? value.bind(target) as unknown : value
+      },
+    })
+    return {
+      daemon: watched(services.daemon), sandboxes: watched(services.sandboxes),
+      runs: watched(services.runs), reservations: watched(services.reservations),
+    }
+  }
+}
+
+async function waitForEnd(ended: AbortSignal, idle: { activity: Activity; isBusy: () => Promise<boolean> } | null): Promise<void> {
+  const over = createDeferred<void>()
+  ended.addEventListener('abort', () => over.resolve(), { once: true })
+  if (ended.aborted) return
+  const timer = idle === null ? undefined : setInterval(() => {
+    void idle.isBusy().then((busy) => {
+      if (busy) idle.activity.lastAtMs = performance.now()
+      else if (performance.now() - idle.activity.lastAtMs > LINGER_MS) over.resolve()
+    }, () => undefined)
+  }, 1_000)
+  await over.promise
+  clearInterval(timer)
+}

@@ -1,0 +1,117 @@
+/**
+ * Sandboxes and their snapshots as the daemon's HTTP interface offers them.
+ *
+ * Owns: translating between the wire and `orchestrator/sandboxes.ts`; nothing is decided here.
+ */
+import path from 'node:path'
+import type { Readable } from 'node:stream'
+import type { CheckpointManifest } from '../checkpoint/manifest.js'
+import { prepareBase } from '../git/base.js'
+import { openRepository } from '../git/repository.js'
+import type { GuestProcess } from '../guest/session.js'
+import type { CheckpointId, SandboxName } from '../model/ids.js'
+import { UNATTENDED_ENVIRONMENT } from '../orchestrator/strategy-run.js'
+import { WORKSPACE_PATH } from '../orchestrator/guest-workspace.js'
+import { uploadRepository } from '../orchestrator/run-preparation.js'
+import type { Sandboxes } from '../orchestrator/sandboxes.js'
+import type {
+  CreateSandboxRequest, CreateSnapshotRequest, ExecRequest, RestoredSandbox, SandboxDescription, SnapshotDescription,
+} from '../protocol/sandboxes.js'
+import { SANDBOX_FILE_BYTES_MAX } from '../protocol/sandboxes.js'
+import type { SandboxRecord } from '../store/sandbox-store.js'
+import type { SandboxService } from './services.js'
+
+/** Implements the sandboxes of the daemon's HTTP interface. */
+export class SandboxCalls implements SandboxService {
+  constructor(private readonly sandboxes: Sandboxes) {}
+
+  async create(request: CreateSandboxRequest, signal: AbortSignal): Promise<SandboxDescription> {
+    const { name } = request
+    const repository = request.repository === undefined ? null : await openRepository(request.repository)
+    const sandbox = await this.sandboxes.create({ ...request, signal })
+    try {
+      if (repository !== null) {
+        const prepared = await prepareBase(repository, { includeUncommitted: true, signal })
+        await uploadRepository({ onProgress: () => undefined, signal }, sandbox, repository, prepared)
+        await this.sandboxes.setRepository(name, { hostPath: repository.topLevel, path: WORKSPACE_PATH, base: prepared.base })
+      }
+      return await this.get(name)
+    } catch (error) {
+      await this.sandboxes.delete(name)
+      throw error
+    }
+  }
+
+  async list(): Promise<SandboxDescription[]> {
+    return Promise.all((await this.sandboxes.list()).filter(({ ownedByRun }) => ownedByRun === null).map((record) => this.describe(record)))
+  }
+
+  async get(name: string): Promise<SandboxDescription> {
+    return this.describe(await this.sandboxes.read(name as SandboxName))
+  }
+
+  async delete(name: string): Promise<void> {
+    await this.sandboxes.read(name as SandboxName)
+    await this.sandboxes.delete(name as SandboxName)
+  }
+
+  async exec(name: string, request: ExecRequest): Promise<GuestProcess> {
+    const { session } = await this.sandboxes.machineOf(name as SandboxName)
+    const { repository } = await this.sandboxes.read(name as SandboxName)
+    const unattended = request.pty === undefined ? UNATTENDED_ENVIRONMENT : {}
+    return session.exec({
+      ...request, env: { ...unattended, ...request.env }, cwd: request.cwd ?? (repository === null ? '/root' : WORKSPACE_PATH),
+    })
+  }
+
+  async readFile(name: string, file: string): Promise<Readable> {
+    const { session } = await this.sandboxes.machineOf(name as SandboxName)
+    return session.readFile(resolveGuestPath(file), { bytesMax: SANDBOX_FILE_BYTES_MAX })
+  }
+
+  async writeFile(name: string, file: string, content: Readable, mode: number | undefined): Promise<void> {
+    const { session } = await this.sandboxes.machineOf(name as SandboxName)
+    await session.writeFile(resolveGuestPath(file), content, mode === undefined ? {} : { mode })
+  }
+
+  async snapshot(name: string, request: CreateSnapshotRequest): Promise<SnapshotDescription> {
+    const taken = await this.sandboxes.checkpoint(name as SandboxName, { id: request.id as CheckpointId, label: request.label ?? null })
+    return describeSnapshot(taken.manifest)
+  }
+
+  async snapshots(name: string): Promise<SnapshotDescription[]> {
+    await this.sandboxes.read(name as SandboxName)
+    return (await this.sandboxes.checkpoints(name as SandboxName)).map(describeSnapshot)
+  }
+
+  async deleteSnapshot(name: string, id: string): Promise<void> {
+    await this.sandboxes.findCheckpoint(name as SandboxName, id)
+    await this.sandboxes.removeCheckpoint(name, id)
+  }
+
+  async restore(name: string, snapshot: string): Promise<RestoredSandbox> {
+    const { manifest, restoreMs } = await this.sandboxes.restore(name as SandboxName, snapshot as CheckpointId)
+    return { snapshot: describeSnapshot(manifest), restoreMs }
+  }
+
+  private async describe(record: SandboxRecord): Promise<SandboxDescription> {
+    const machine = this.sandboxes.findMachine(record.name)?.machine
+    const measured = await machine?.inspect().catch(() => null)
+    return {
+      name: record.name, image: record.image, memoryMib: record.shape.memoryMib, cpus: record.shape.cpus, egress: record.egress,
+      state: measured === undefined || measured === null ? 'gone' : measured.isRunning ? 'running' : 'paused',
+      createdAt: record.createdAt, repository: record.repository?.hostPath ?? null, privateBytes: measured?.privateBytes ?? null,
+    }
+  }
+}
+
+function resolveGuestPath(file: string): string {
+  return path.posix.resolve(WORKSPACE_PATH, file)
+}
+
+function describeSnapshot(manifest: CheckpointManifest): SnapshotDescription {
+  return {
+    id: manifest.id, sandbox: manifest.sandbox, label: manifest.label, createdAt: manifest.createdAt,
+    pauseMs: manifest.pauseMs, sizeBytes: manifest.files.reduce((sum, file) => sum + file.sizeBytes, 0),
+  }
+}

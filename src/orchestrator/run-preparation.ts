@@ -1,0 +1,158 @@
+/**
+ * From a request to a plan: the repository in a guest, set up once, and a checkpoint to fork from.
+ *
+ *   own sandbox:   boot → upload → setup → base → checkpoint → machine ended (the checkpoint is all a run needs)
+ *   live sandbox:  checkpoint in place → base read in a clone of it; the sandbox goes on
+ *   --from:        stored checkpoint, checked in full → base read in a clone of it
+ *
+ * Owns: this order and undoing what was made when it fails. Called by the daemon's run service.
+ */
+import { Kosa8Error } from '../errors/kosa8-error.js'
+import { prepareBase, type PreparedBase } from '../git/base.js'
+import { captureBase } from '../git/capture.js'
+import { installWorkspace } from '../git/install.js'
+import { packBase } from '../git/pack.js'
+import { openRepository, type Repository } from '../git/repository.js'
+import { runInGuest } from '../guest/run-in-guest.js'
+import type { RunId, SandboxName } from '../model/ids.js'
+import type { Base, RunPlan } from '../model/run.js'
+import type { RunRequest } from '../protocol/runs.js'
+import type { Sandbox } from '../sandbox/sandbox.js'
+import { CleanupStack } from '../util/cleanup.js'
+import { createGuestWorkspace, exitStatusOf, WORKSPACE_PATH } from './guest-workspace.js'
+import type { Sandboxes } from './sandboxes.js'
+import { UNATTENDED_ENVIRONMENT } from './strategy-run.js'
+
+const SETUP_TIMEOUT_MS = 60 * 60_000
+const SETUP_OUTPUT_BYTES = 64 * 1024
+
+/** What a preparation works with. */
+export interface Preparation {
+  id: RunId
+  createdAt: string
+  request: RunRequest
+  sandboxes: Sandboxes
+  /** One line per step. */
+  onProgress: (message: string) => void
+  signal: AbortSignal
+}
+
+/** Where trials start from. */
+type Start = Pick<RunPlan, 'sandbox' | 'sandboxIsOwned' | 'checkpoint' | 'base' | 'notes'>
+
+/** @throws whatever went wrong; then nothing of the run is left but what the store knows. */
+export async function prepareRun(preparation: Preparation): Promise<RunPlan> {
+  const { request, signal } = preparation
+  const repository = await openRepository(request.repository)
+  signal.throwIfAborted()
+  const cleanup = new CleanupStack()
+  try {
+    const start = request.sandbox === null
+      ? await startFromRepository(preparation, repository, cleanup)
+      : await startFromSandbox(preparation, request.sandbox, repository)
+    signal.throwIfAborted()
+    return {
+      id: preparation.id, createdAt: preparation.createdAt, repository: repository.topLevel, ...start,
+      approaches: request.approaches, repeats: request.repeats, parallel: request.parallel,
+      timeoutMs: request.timeoutMs, test: request.test, keep: request.keep,
+    }
+  } catch (error) {
+    await cleanup.run().catch((failure: unknown) => { throw new AggregateError([error, failure], String(error)) })
+    throw error
+  }
+}
+
+async function startFromRepository(preparation: Preparation, repository: Repository, cleanup: CleanupStack): Promise<Start> {
+  const { request, sandboxes, signal, onProgress } = preparation
+  const machine = request.machine
+  if (machine === null) throw new Kosa8Error('USAGE', 'a run without a sandbox needs a machine')
+  onProgress('reading the repository')
+  const prepared = await prepareBase(repository, { includeUncommitted: request.includeUncommitted, signal })
+  const name = `run-${preparation.id.slice(-8)}` as SandboxName
+  cleanup.defer('remove the run\'s sandbox', () => sandboxes.delete(name))
+  onProgress(`booting a machine (${machine.image}, ${machine.memoryMib} MiB)`)
+  const sandbox = await sandboxes.create({
+    name, image: machine.image, memoryMib: machine.memoryMib, cpus: machine.cpus, egress: machine.egress,
+    ownedByRun: preparation.id, signal,
+  })
+  const { base, notes } = await fillSandbox(preparation, sandbox, repository, prepared)
+  signal.throwIfAborted()
+  onProgress('taking the checkpoint')
+  const checkpoint = await sandboxes.checkpoint(name, {
+    label: `run ${preparation.id}`, repository: { hostPath: repository.topLevel, path: WORKSPACE_PATH, base },
+  })
+  await sandboxes.endMachine(name)
+  return {
+    sandbox: name, sandboxIsOwned: true, base, notes: [...prepared.notes, ...notes],
+    checkpoint: { id: checkpoint.id, label: checkpoint.label, pauseMs: checkpoint.pauseMs },
+  }
+}
+
+/** Puts the repository in, runs `setup`, and reads what the trials start from. */
+async function fillSandbox(
+  preparation: Preparation, sandbox: Sandbox, repository: Repository, prepared: PreparedBase,
+): Promise<{ base: Base; notes: string[] }> {
+  const { request, signal } = preparation
+  await uploadRepository(preparation, sandbox, repository, prepared)
+  if (request.setup !== null) await runSetup(preparation, sandbox, request.setup)
+  preparation.onProgress('recording the base')
+  return captureBase(createGuestWorkspace(sandbox.session), repository, prepared.base, { run: preparation.id, signal })
+}
+
+/** Sends the repository's objects and lays out the working tree in the guest. */
+export async function uploadRepository(
+  parts: Pick<Preparation, 'onProgress' | 'signal'>, sandbox: Sandbox, repository: Repository, prepared: PreparedBase,
+): Promise<void> {
+  const pack = await packBase(repository, prepared, { signal: parts.signal })
+  try {
+    const progress = createUploadProgress(parts.onProgress)
+    await installWorkspace(createGuestWorkspace(sandbox.session), prepared, pack, { onProgress: progress, signal: parts.signal })
+  } finally {
+    await pack.dispose()
+  }
+}
+
+/** A line per tenth, and none at all for what is there in a moment. */
+function createUploadProgress(onProgress: (message: string) => void): (sentBytes: number, totalBytes: number) => void {
+  onProgress('uploading the repository')
+  let shown = 0
+  return (sentBytes, totalBytes) => {
+    const tenth = Math.floor((sentBytes / totalBytes) * 10)
+    if (tenth <= shown || totalBytes < 8 * 1024 * 1024) return
+    shown = tenth
+    onProgress(`uploading the repository: ${tenth * 10} % of ${Math.round(totalBytes / 1024 / 1024)} MiB`)
+  }
+}
+
+async function runSetup(preparation: Preparation, sandbox: Sandbox, setup: string): Promise<void> {
+  preparation.onProgress(`setup: ${setup.split('\n')[0]?.slice(0, 200)}`)
+  const result = await runInGuest(sandbox.session, {
+    argv: ['/bin/sh', '-c', setup], cwd: WORKSPACE_PATH, env: UNATTENDED_ENVIRONMENT,
+  }, { outputBytesMax: SETUP_OUTPUT_BYTES, keep: 'tail', timeoutMs: SETUP_TIMEOUT_MS, signal: preparation.signal })
+  const status = exitStatusOf(result.exit)
+  if (status === 0 && !result.timedOut) return
+  const output = Buffer.concat([result.stdout, result.stderr]).toString('utf8').replace(/[^\x20-\x7e\n]/g, '').trimEnd().split('\n').slice(-12)
+  const what = result.timedOut ? `did not end within ${SETUP_TIMEOUT_MS / 60_000} minutes` : `ended with status ${status}`
+  throw new Kosa8Error('SETUP_COMMAND_FAILED', `the setup command ${what}: ${setup.split('\n')[0]?.slice(0, 200)}`, {
+    hint: `its last output: ${output.join(' | ').slice(-1500) || '(none)'}`,
+    details: { status, output },
+  })
+}
+
+async function startFromSandbox(preparation: Preparation, name: SandboxName, repository: Repository): Promise<Start> {
+  const { request, sandboxes, onProgress, signal } = preparation
+  const installed = (await sandboxes.repositoryOf(name)).base
+  let taken: { id: string; label: string | null; pauseMs: number | null }
+  if (request.from === null) {
+    onProgress(`taking a checkpoint of ${name} while it runs`)
+    taken = await sandboxes.checkpoint(name, { label: `run ${preparation.id}` })
+  } else {
+    onProgress(`checking checkpoint ${request.from}`)
+    const found = await sandboxes.findCheckpoint(name, request.from, { verify: true })
+    taken = { id: found.id, label: found.label, pauseMs: null }
+  }
+  onProgress('recording the base')
+  const captured = await sandboxes.withClone(name, taken.id, signal, (clone) => captureBase(
+    createGuestWorkspace(clone.session), repository, installed, { run: preparation.id, signal }))
+  return { sandbox: name, sandboxIsOwned: false, checkpoint: taken, ...captured }
+}

@@ -1,0 +1,325 @@
+/**
+ * The named sandboxes of this host, live and stored, and their checkpoints.
+ *
+ * Owns: which name is which machine, memory for each, taking and finding checkpoints, and finding
+ * everything again after a restart. Does not own: how a machine works (`sandbox`), what a checkpoint is
+ * (`checkpoint`), who asked. One per daemon.
+ */
+import type { CheckpointCatalog } from '../checkpoint/catalog.js'
+import { snapshotOf, type CheckpointManifest } from '../checkpoint/manifest.js'
+import { Kosa8Error } from '../errors/kosa8-error.js'
+import { resolveImage, type ResolvedImage } from '../image/store.js'
+import type { MachineShape } from '../hypervisor/driver.js'
+import type { CheckpointId, ReservationId, RunId, SandboxName } from '../model/ids.js'
+import type { Base } from '../model/run.js'
+import type { Reservation } from '../model/reservation.js'
+import type { SandboxHost } from '../sandbox/sandbox-host.js'
+import type { Sandbox } from '../sandbox/sandbox.js'
+import type { MachineStore } from '../store/machine-store.js'
+import type { Paths } from '../store/paths.js'
+import type { SandboxRecord, SandboxStore } from '../store/sandbox-store.js'
+import { CleanupStack } from '../util/cleanup.js'
+import type { Clock } from '../util/clock.js'
+import { trustHostCertificates } from './host-certificates.js'
+
+/** The repository a sandbox was made with. */
+export interface SandboxRepository { hostPath: string; path: string; base: Base }
+
+/** What sandboxes are made with. */
+export interface SandboxesParts {
+  host: SandboxHost
+  store: SandboxStore
+  machines: MachineStore
+  catalog: CheckpointCatalog
+  paths: Paths
+  clock: Clock
+  /** Host file of further certificates the guest is to trust when it may reach the network. */
+  caBundle: string | null
+  reserve(name: string, memoryMib: number, signal?: AbortSignal): Promise<Reservation>
+  release(id: ReservationId): Promise<void>
+  onError: (message: string, error: unknown) => void
+}
+
+/** A sandbox to be made. */
+export interface NewSandbox {
+  name: SandboxName
+  image: string
+  memoryMib: number
+  cpus: number
+  egress: 'deny' | 'allow'
+  ownedByRun?: RunId
+  signal?: AbortSignal
+}
+
+/** A checkpoint just taken. */
+export interface TakenCheckpoint {
+  id: CheckpointId
+  label: string | null
+  /** Milliseconds the sandbox stood still. */
+  pauseMs: number
+  manifest: CheckpointManifest
+}
+
+interface Live {
+  sandbox: Sandbox
+  reservation: Reservation
+}
+
+/** Sandboxes by name. Unknown names: SANDBOX_UNKNOWN. */
+export class Sandboxes {
+  private readonly live = new Map<SandboxName, Live>()
+
+  constructor(private readonly parts: SandboxesParts) {}
+
+  async list(): Promise<SandboxRecord[]> {
+    return this.parts.store.list()
+  }
+
+  async read(name: SandboxName): Promise<SandboxRecord> {
+    return this.parts.store.read(name)
+  }
+
+  /** The running machine of a sandbox. @throws MACHINE_GONE when it has none. */
+  async machineOf(name: SandboxName): Promise<Sandbox> {
+    const live = this.live.get(name)
+    if (live !== undefined) return live.sandbox
+    await this.parts.store.read(name)
+    throw new Kosa8Error('MACHINE_GONE', `the machine of sandbox ${name} has ended`, {
+      hint: `go back to a checkpoint with: kosa8 rewind ${name}, or remove it with: kosa8 rm ${name}`,
+    })
+  }
+
+  /** Null when it does not run. */
+  findMachine(name: SandboxName): Sandbox | null {
+    return this.live.get(name)?.sandbox ?? null
+  }
+
+  async requireImage(name: string): Promise<ResolvedImage> {
+    return resolveImage(name, this.parts.paths.images)
+  }
+
+  /** Boots a sandbox. Nothing of it is left when this fails. */
+  async create(wanted: NewSandbox): Promise<Sandbox> {
+    const image = await this.requireImage(wanted.image)
+    const shape: MachineShape = {
+      memoryMib: wanted.memoryMib, cpus: wanted.cpus, network: wanted.egress === 'allow' ? 'user' : 'none',
+    }
+    const cleanup = new CleanupStack()
+    try {
+      await this.parts.store.create({
+        name: wanted.name, createdAt: new Date(this.parts.clock.now()).toISOString(), image: wanted.image, shape,
+        egress: wanted.egress, machine: null, repository: null, nextCheckpoint: 1, ownedByRun: wanted.ownedByRun ?? null,
+      })
+      cleanup.defer('forget the sandbox', () => this.parts.store.remove(wanted.name))
+      const reservation = await this.parts.reserve(wanted.name, wanted.memoryMib, wanted.signal)
+      cleanup.defer('release its memory', () => this.parts.release(reservation.id))
+      const sandbox = await this.parts.host.boot({
+        image: image.boot, shape, hostname: wanted.name, purpose: { kind: 'sandbox', name: wanted.name },
+      })
+      cleanup.defer('end its machine', () => this.parts.host.destroy(sandbox))
+      if (wanted.egress === 'allow') await trustHostCertificates(sandbox.session, this.parts.caBundle)
+      wanted.signal?.throwIfAborted()
+      await this.adopt(wanted.name, sandbox, reservation)
+      return sandbox
+    } catch (error) {
+      await cleanup.run()
+      throw error
+    }
+  }
+
+  /** Notes which repository lies in a sandbox. */
+  async setRepository(name: SandboxName, repository: SandboxRepository): Promise<void> {
+    await this.parts.store.update(name, { repository })
+  }
+
+  /** @throws SANDBOX_UNKNOWN, SANDBOX_WITHOUT_REPOSITORY */
+  async repositoryOf(name: SandboxName): Promise<SandboxRepository> {
+    const { repository } = await this.parts.store.read(name)
+    if (repository !== null) return repository
+    throw new Kosa8Error('SANDBOX_WITHOUT_REPOSITORY', `sandbox ${name} was made without a repository: there is nothing to compare`, {
+      hint: 'make one with a repository: kosa8 create NAME --repo DIR',
+    })
+  }
+
+  /** Takes a checkpoint of a live sandbox, which goes on running. */
+  async checkpoint(name: SandboxName, wanted: { id?: CheckpointId; label: string | null; repository?: SandboxRepository }): Promise<TakenCheckpoint> {
+    const sandbox = await this.machineOf(name)
+    const record = await this.parts.store.read(name)
+    const id = wanted.id ?? `${name}-ckpt-${record.nextCheckpoint}` as CheckpointId
+    await this.parts.store.update(name, { nextCheckpoint: record.nextCheckpoint + 1 })
+    const image = await this.requireImage(record.image)
+    const { catalog, clock } = this.parts
+    const directory = await catalog.prepare(name, id)
+    try {
+      const report = await sandbox.snapshot(directory)
+      await this.parts.host.note(sandbox)
+      const manifest = await catalog.commit({
+        id, sandbox: name, label: wanted.label, createdAt: new Date(clock.now()).toISOString(),
+        image: { name: image.name, hash: image.hash }, snapshot: report.snapshot,
+        repository: wanted.repository ?? record.repository, pauseMs: report.frozenMs, privateBytes: report.privateBytes,
+      })
+      return { id, label: wanted.label, pauseMs: report.frozenMs, manifest }
+    } catch (error) {
+      await catalog.discard(name, id)
+      throw error
+    }
+  }
+
+  async checkpoints(name: SandboxName): Promise<CheckpointManifest[]> {
+    return this.parts.catalog.list(name)
+  }
+
+  /** By id, or by label without regard to case; the newest of several. @throws CHECKPOINT_UNKNOWN, CHECKPOINT_CORRUPT */
+  async findCheckpoint(name: SandboxName, selector: string, options: { verify?: boolean } = {}): Promise<CheckpointManifest> {
+    const all = await this.parts.catalog.list(name)
+    const wanted = selector.toLowerCase()
+    const found = all.find(({ id }) => id === selector) ?? all.findLast(({ label }) => label?.toLowerCase() === wanted)
+    if (found === undefined) {
+      throw new Kosa8Error('CHECKPOINT_UNKNOWN', `sandbox ${name} has no checkpoint ${JSON.stringify(selector)}`, {
+        hint: all.length === 0 ? `take one with: kosa8 checkpoint ${name}` : `it has: ${all.map(({ id }) => id).join(', ')}`,
+      })
+    }
+    if (options.verify === true) await this.parts.catalog.verify(name, found.id)
+    return this.parts.catalog.load(name, found.id)
+  }
+
+  async removeCheckpoint(sandbox: string, id: string): Promise<void> {
+    await this.parts.catalog.remove(sandbox as SandboxName, id as CheckpointId)
+    await this.collectGarbage()
+  }
+
+  /** Lends a clone of a checkpoint for a while. */
+  async withClone<T>(name: SandboxName, id: string, signal: AbortSignal, work: (clone: Sandbox) => Promise<T>): Promise<T> {
+    const manifest = await this.parts.catalog.load(name, id as CheckpointId)
+    const reservation = await this.parts.reserve(`${name} (reading it)`, manifest.shape.memoryMib, signal)
+    try {
+      const clone = await this.parts.host.clone({
+        snapshot: snapshotOf(manifest, this.parts.catalog), hostname: name, purpose: { kind: 'sandbox', name },
+      })
+      try {
+        return await work(clone)
+      } finally {
+        await this.parts.host.destroy(clone)
+      }
+    } finally {
+      await this.parts.release(reservation.id)
+    }
+  }
+
+  /** Makes a named sandbox of a checkpoint, e.g. to keep the winner of a run. */
+  async createFromCheckpoint(name: SandboxName, manifest: CheckpointManifest, like: SandboxRecord): Promise<Sandbox> {
+    const cleanup = new CleanupStack()
+    try {
+      await this.parts.store.create({ ...like, name, machine: null, nextCheckpoint: 1, ownedByRun: null })
+      cleanup.defer('forget the sandbox', () => this.parts.store.remove(name))
+      const reservation = await this.parts.reserve(name, manifest.shape.memoryMib)
+      cleanup.defer('release its memory', () => this.parts.release(reservation.id))
+      const sandbox = await this.parts.host.clone({
+        snapshot: snapshotOf(manifest, this.parts.catalog), hostname: name, purpose: { kind: 'sandbox', name },
+      })
+      await this.adopt(name, sandbox, reservation)
+      return sandbox
+    } catch (error) {
+      await cleanup.run()
+      throw error
+    }
+  }
+
+  /** Puts a sandbox back to one of its checkpoints, under the same name. The state it was in is gone. */
+  async restore(name: SandboxName, id: CheckpointId): Promise<{ manifest: CheckpointManifest; restoreMs: number }> {
+    const startedAt = performance.now()
+    const manifest = await this.parts.catalog.load(name, id)
+    const reservation = this.live.get(name)?.reservation ?? await this.parts.reserve(name, manifest.shape.memoryMib)
+    await this.endLive(name)
+    const sandbox = await this.parts.host.clone({
+      snapshot: snapshotOf(manifest, this.parts.catalog), hostname: name, purpose: { kind: 'sandbox', name },
+    }).catch(async (error: unknown) => {
+      await this.parts.release(reservation.id)
+      throw error
+    })
+    await this.adopt(name, sandbox, reservation)
+    return { manifest, restoreMs: performance.now() - startedAt }
+  }
+
+  /** Ends the machine of a sandbox; its record and checkpoints stay. */
+  async endMachine(name: SandboxName): Promise<void> {
+    const reservation = this.live.get(name)?.reservation
+    await this.endLive(name)
+    if (reservation !== undefined) await this.parts.release(reservation.id)
+    await this.parts.store.update(name, { machine: null })
+  }
+
+  /** Removes a sandbox with its checkpoints. Nothing happens when there is none. */
+  async delete(name: SandboxName): Promise<void> {
+    if (await this.parts.store.find(name) === null) return
+    await this.endMachine(name)
+    await this.parts.catalog.removeAll(name)
+    await this.parts.store.remove(name)
+    await this.collectGarbage()
+  }
+
+  /** Removes what was made for a run. */
+  async deleteOwnedBy(run: RunId): Promise<void> {
+    for (const { name, ownedByRun } of await this.parts.store.list()) if (ownedByRun === run) await this.delete(name)
+  }
+
+  /**
+   * Finds every sandbox again after a restart, and removes what belongs to nothing.
+   * @param reservations what an earlier daemon had promised to sandboxes
+   */
+  async recover(reservations: Reservation[]): Promise<void> {
+    const records = new Map((await this.parts.machines.list()).map((record) => [record.id, record]))
+    for (const { name, machine } of await this.parts.store.list()) {
+      const record = machine === null ? undefined : records.get(machine)
+      if (record === undefined) continue
+      const reservation = reservations.find(({ holder }) => holder === `sandbox ${name}`)
+      try {
+        const sandbox = await this.parts.host.recover(record, name)
+        if (sandbox === null) await this.forgetMachine(name)
+        else await this.adopt(name, sandbox, reservation ?? await this.parts.reserve(name, sandbox.machine.handle.shape.memoryMib))
+      } catch (error) {
+        this.parts.onError(`sandbox ${name} could not be found again`, error)
+      }
+    }
+    for (const reservation of reservations) {
+      const isUsed = [...this.live.values()].some((live) => live.reservation.id === reservation.id)
+      if (!isUsed) await this.parts.release(reservation.id)
+    }
+    const known = new Set([...this.live.values()].map(({ sandbox }) => sandbox.machine.handle.id))
+    await this.parts.host.reapWhere(({ id, purpose }) => purpose.kind === 'sandbox' && !known.has(id))
+    await this.collectGarbage()
+  }
+
+  /** Lets go of every machine; they go on running. */
+  detachAll(): void {
+    for (const { sandbox } of this.live.values()) sandbox.detach()
+    this.live.clear()
+  }
+
+  /** Removes layers and leftovers that nothing refers to. */
+  async collectGarbage(): Promise<void> {
+    const handles = (await this.parts.machines.list()).map(({ handle }) => handle).filter((handle) => handle !== null)
+    await this.parts.catalog.collectGarbage(handles)
+  }
+
+  private async adopt(name: SandboxName, sandbox: Sandbox, reservation: Reservation): Promise<void> {
+    await this.parts.store.update(name, { machine: sandbox.machine.handle.id })
+    this.live.set(name, { sandbox, reservation })
+    void sandbox.machine.exited.then(async (exit) => {
+      if (exit.expected || this.live.get(name)?.sandbox !== sandbox) return
+      this.parts.onError(`the machine of sandbox ${name} ended: ${exit.message}`, null)
+      await this.endMachine(name)
+    }).catch((error: unknown) => this.parts.onError(`sandbox ${name} could not be tidied up`, error))
+  }
+
+  private async endLive(name: SandboxName): Promise<void> {
+    const live = this.live.get(name)
+    this.live.delete(name)
+    if (live !== undefined) await this.parts.host.destroy(live.sandbox)
+  }
+
+  private async forgetMachine(name: SandboxName): Promise<void> {
+    await this.parts.store.update(name, { machine: null })
+    await this.parts.host.reapWhere(({ purpose }) => purpose.kind === 'sandbox' && purpose.name === name)
+  }
+}
