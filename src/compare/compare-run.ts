@@ -34,8 +34,9 @@ export function compareRun(plan: RunPlan, baseline: TrialRecord[], trials: Trial
   const labels = plan.approaches.map((approach) => approach.label)
   const ordered = [...trials].sort((a, b) => labels.indexOf(a.label) - labels.indexOf(b.label) || a.repeat - b.repeat)
   const hasTestCommand = plan.test !== null
+  const flakyOf = findFlakyByCode(ordered)
   const ranked = ordered.map((record): RankedTrial => {
-    const changes = changesOf(record, facts, findFlakyAmongTwins(record, ordered))
+    const changes = changesOf(record, facts, flakyOf(record))
     const judgement = judgeTrial({ record, baseline: facts, changes, hasTestCommand })
     return { result: { ...withoutEvidence(record), ...judgement, tests: testsOf(record, changes) }, isClean: isClean(record) }
   })
@@ -49,10 +50,18 @@ export function compareRun(plan: RunPlan, baseline: TrialRecord[], trials: Trial
   }
 }
 
-/** Repeats of one approach that came to the same tree ran the same code: where they disagree, the test is flaky. */
-function findFlakyAmongTwins(record: TrialRecord, trials: TrialRecord[]): Set<string> {
-  const twins = trials.filter((other) => other.label === record.label && other.diff?.tree === record.diff?.tree)
-  return findFlaky(twins.map((twin) => twin.tests).filter((tests) => tests !== null))
+/**
+ * Finds flaky tests by code: repeats of one approach that came to the same tree ran the same code, and where they
+ * disagree, the test is flaky. Repeats with different trees are different changes, and their difference is theirs.
+ */
+function findFlakyByCode(records: TrialRecord[]): (record: TrialRecord) => Set<string> {
+  const codeOf = ({ label, diff }: TrialRecord): string => `${label}\n${diff?.tree ?? ''}`
+  const runs = new Map<string, TestRun[]>()
+  for (const record of records) {
+    if (record.tests !== null) runs.set(codeOf(record), [...(runs.get(codeOf(record)) ?? []), record.tests])
+  }
+  const flaky = new Map([...runs].map(([code, same]) => [code, findFlaky(same)]))
+  return (record) => flaky.get(codeOf(record)) ?? new Set()
 }
 
 function changesOf(record: TrialRecord, facts: BaselineFacts, flakyHere: Set<string>): TestChanges {

@@ -127,7 +127,8 @@ function findGains({ baseline, changes }: TrialCase, tests: TestRun): string[] {
   const couldNotRun = repaired.length > 0 || baseline.runs.every((run) => run.verdict === 'failed' && !ranToItsEnd(run))
   if (couldNotRun && newlyPassing.length > 0 && ranToItsEnd(tests)) {
     const before = repaired.length > 0 ? listSome(repaired) : 'the tests'
-    gains.push(`${countOf(newlyPassing.length, 'test')} run and pass where ${before} did not run in the baseline`)
+    gains.push(`${countOf(newlyPassing.length, 'test')} that could not run in the baseline `
+      + `${verb(newlyPassing, 'passes', 'pass')} now (${before} did not run)`)
   }
   return gains
 }

@@ -18,7 +18,7 @@ const LINE_LENGTH_MAX = 1000
 export function splitPatch(patch: string, linesMax: number): PatchFile[] {
   const files: PatchFile[] = []
   let inHunk = false
-  for (const line of patch.split('\n')) {
+  for (const line of patch.replace(/\n$/, '').split('\n')) {
     if (line.startsWith('diff --git ')) {
       files.push({ header: line.slice('diff --git '.length), lines: [], omittedLines: 0 })
       inHunk = false
@@ -32,6 +32,5 @@ export function splitPatch(patch: string, linesMax: number): PatchFile[] {
     if (file.lines.length >= linesMax) file.omittedLines += 1
     else file.lines.push(line.length > LINE_LENGTH_MAX ? `${line.slice(0, LINE_LENGTH_MAX)}…` : line)
   }
-  for (const file of files) if (file.lines.at(-1) === '') file.lines.pop()
   return files
 }

@@ -43,7 +43,7 @@ export function record(label: string, tests: TestRun | null, changes: Partial<Tr
     memory: { reservedBytes: 200 * 2 ** 20, peakPrivateBytes: 48 * 2 ** 20 },
     usage: { cpuMs: 800, inputTokens: null, outputTokens: null, costUsd: null },
     notes: [], log: null, error: null, ...changes,
-  } as TrialRecord
+  }
 }
 
 /** The baseline's record: no change. */
