@@ -23,7 +23,7 @@ const FEATURES = [
 ].join(',')
 
 /**
- * The inode tables are written now, not by a kernel thread in every guest, and dug out again as holes.
+ * The inode tables are written now, not by a kernel thread in every guest, and the copy leaves them out as holes.
  * $1 root archive, $2 layer, $3 disk file, $4 size in MiB, $5 journal in MiB, $6 features.
  */
 const MAKE_DISK = `set -eu
@@ -33,8 +33,8 @@ tar -C "$2" --owner=0 --group=0 --numeric-owner -cf layer.tar .
 tar -C root --same-owner --no-overwrite-dir --keep-directory-symlink -xf layer.tar
 mkdir -p root/dev root/proc root/sys root/run root/tmp
 mke2fs -q -F -t ext4 -b 4096 -I 256 -i 16384 -m 0 -L kosa8 -O "$6" -J "size=$5" \\
-  -E lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0 -d root "$3" "$4M"
-fallocate --dig-holes "$3"`
+  -E lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0 -d root disk "$4M"
+cp --sparse=always disk "$3"; rm disk`
 
 /**
  * Makes the root disk as `file`.
