@@ -13,7 +13,7 @@ import type { Base } from '../model/run.js'
 import { makeCommit } from './commit.js'
 import { forgetConverted } from './converted.js'
 import { hostRun, readLine, runGit, tryGit, type GitPlace } from './host-git.js'
-import { planHistory, type HistoryPlan } from './history.js'
+import { FULL_HISTORY_BYTES_MAX, planHistory, type HistoryPlan } from './history.js'
 import { placeOf, readHead, type Repository } from './repository.js'
 import { copyIfThere, keepCommit, withScratch, type Scratch } from './scratch.js'
 import { stageWorkingTree, type StageLimits } from './stage.js'
@@ -42,11 +42,12 @@ const BASE_LIMITS: StageLimits = {
 
 /**
  * Fixes the base of a run. Neither index, working tree, refs, configuration nor hooks of the user's
- * repository change; objects may be added.
+ * repository change; objects may be added. `fullHistoryBytesMax`: see history.ts.
  * @throws Kosa8Error REPOSITORY_INVALID when the repository cannot be written to.
  */
 export async function prepareBase(
-  repository: Repository, options: { includeUncommitted: boolean; signal?: AbortSignal },
+  repository: Repository,
+  options: { includeUncommitted: boolean; fullHistoryBytesMax?: number; signal?: AbortSignal },
 ): Promise<PreparedBase> {
   const place = placeOf(repository)
   const { commit: head, branch } = await readHead(repository)
@@ -56,7 +57,7 @@ export async function prepareBase(
   const staged = options.includeUncommitted
     ? await commitWorkingTree(repository, committed, excludes, options.signal)
     : { base: committed, notes: [] }
-  const history = await planHistory(repository, head, staged.base)
+  const history = await planHistory(repository, head, staged.base, options.fullHistoryBytesMax ?? FULL_HISTORY_BYTES_MAX)
   return {
     head, branch, base: staged.base, isDirty: staged.base.commit !== head,
     notes: [...staged.notes, ...await noteSubmodules(place, head), ...history.notes],

@@ -27,9 +27,11 @@ export const FULL_HISTORY_BYTES_MAX = 128 * 1024 * 1024
 const REFS_MAX = 5_000
 
 /** Decides by the size of the repository's objects, packed and loose. */
-export async function planHistory(repository: Repository, head: string, base: Base): Promise<HistoryPlan> {
+export async function planHistory(
+  repository: Repository, head: string, base: Base, fullBytesMax: number,
+): Promise<HistoryPlan> {
   const sizeBytes = await measureObjects(repository)
-  const refs = sizeBytes > FULL_HISTORY_BYTES_MAX ? null : await listRefs(repository)
+  const refs = sizeBytes > fullBytesMax ? null : await listRefs(repository)
   const tips = [...new Set([head, base.commit])]
   if (refs !== null) {
     return { depth: 'full', shallow: await readShallow(repository), refs, tips: [...new Set([...tips, ...refs.map((ref) => ref.oid)])], notes: [] }

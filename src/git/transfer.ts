@@ -7,13 +7,13 @@
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { Base } from '../model/run.js'
 import { identityEnvironment } from './commit.js'
-import { evidenceFolder } from './evidence.js'
+import { evidenceFolder, objectFormatOf } from './evidence.js'
 import { runGit, tryGit } from './host-git.js'
 import { isUnsafePath, showPath, splitRecords } from './paths.js'
 import { privateEnvironment } from './private-git.js'
 import type { Scratch } from './scratch.js'
 import { checkObjectId } from './stage.js'
-import { runChecked, type Workspace } from './workspace.js'
+import { runChecked, type Workspace, type WorkspaceRunOptions } from './workspace.js'
 
 /** Bounds of a transfer. */
 export interface TransferLimits {
@@ -21,8 +21,8 @@ export interface TransferLimits {
   entriesMax: number
 }
 
-/** Room for what a pack needs beside the files themselves: trees, headers, incompressible data. */
-const PACK_OVERHEAD_BYTES = 64 * 1024 * 1024
+/** Room for the trees of a pack; what compression adds to incompressible files is far below an eighth. */
+const TREES_BYTES_MAX = 8 * 1024 * 1024
 
 /**
  * Brings a tree that the guest's evidence folder holds, with every object new since the base.
@@ -44,14 +44,16 @@ async function streamPack(
 ): Promise<void> {
   const env = { ...privateEnvironment({ gitDir: evidenceFolder(workspace) }), ...identityEnvironment('@0 +0000') }
   const common = { cwd: '/', env, ...(signal === undefined ? {} : { signal }) }
+  const known = await findKnown(workspace, scratch, base, common)
   // A commit around the tree lets pack-objects leave out everything the base has.
-  const around = (await runChecked(workspace, 'git commit-tree', ['git', 'commit-tree', tree, '-p', base.commit, '-m', 'evidence'], common))
+  const parent = known === null ? [] : ['-p', known]
+  const around = (await runChecked(workspace, 'git commit-tree', ['git', 'commit-tree', tree, ...parent, '-m', 'evidence'], common))
     .toString('latin1').trim()
-  checkObjectId(around, base.commit.length === 64 ? 'sha256' : 'sha1')
+  checkObjectId(around, objectFormatOf(base))
   const stream = await workspace.stream(['git', 'pack-objects', '--revs', '--stdout', '-q', '--delta-base-offset'], {
-    ...common, stdin: `${around}\n^${base.commit}\n`,
+    ...common, stdin: known === null ? `${around}\n` : `${around}\n^${known}\n`,
   })
-  const maximum = limits.totalBytesMax + PACK_OVERHEAD_BYTES
+  const maximum = Math.ceil(limits.totalBytesMax * 9 / 8) + TREES_BYTES_MAX
   const stored = await tryGit(scratch.place, ['index-pack', '--stdin', '--strict', `--max-input-size=${maximum}`], {
     stdin: stream.stdout, signal, cwd: '/',
   }).finally(() => stream.stdout.destroy())
@@ -60,6 +62,19 @@ async function streamPack(
   }
   const { exitCode, stderr } = await stream.ended
   if (exitCode !== 0) throw refused(`packing the changes failed in the guest (exit ${exitCode}): ${stderr.slice(-300).replace(/[\x00-\x1f\x7f]+/g, ' ')}`)
+}
+
+/** How many commits below a base may be missing in a guest that was at an earlier checkpoint. */
+const CHAIN_MAX = 16
+
+/** The newest commit, from the base downwards, that the guest has too; null when it has none of the last few. */
+async function findKnown(
+  workspace: Workspace, scratch: Scratch, base: Base, common: WorkspaceRunOptions,
+): Promise<string | null> {
+  const chain = await runGit(scratch.place, ['rev-list', '--first-parent', `--max-count=${CHAIN_MAX}`, base.commit])
+  const answer = await runChecked(workspace, 'git cat-file', ['git', 'cat-file', '--batch-check'], { ...common, stdin: chain })
+  const present = new Set(answer.toString('latin1').split('\n').filter((line) => line.includes(' commit ')).map((line) => line.split(' ')[0]))
+  return chain.toString('latin1').split('\n').find((oid) => oid !== '' && present.has(oid)) ?? null
 }
 
 const MODES = new Set(['000000', '100644', '100755', '120000', '160000'])
