@@ -64,8 +64,6 @@ function buildApp(services: Services, closing: AbortSignal): FastifyInstance {
     forceCloseConnections: 'idle',
     // A sandbox may take minutes to be made; a caller that has gone is noticed by its connection.
     requestTimeout: 0,
-    // Fastify's own messages would show internals; ours name the method and the field.
-    disableRequestLogging: true,
   })
   app.setErrorHandler((error, _request, reply) => sendError(reply, error))
   app.setNotFoundHandler((request, reply) =>

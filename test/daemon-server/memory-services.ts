@@ -1,0 +1,247 @@
+/**
+ * The daemon's services in memory: what tests of the server, the SDK and the CLI run against.
+ *
+ * Runs do what their script says: tests push events and finish them by hand.
+ */
+import { EventEmitter, once } from 'node:events'
+import { Readable } from 'node:stream'
+import { Kosa8Error } from '../../src/errors/kosa8-error.js'
+import type { RunDocument, RunEvent } from '../../src/model/run.js'
+import type {
+  DaemonService, ReservationService, RunService, SandboxService, Services,
+} from '../../src/daemon/services.js'
+import type { ReservationLine, ReservationRequest, ReservationUsage } from '../../src/protocol/reservations.js'
+import type { ApplyRunRequest, CancelRunRequest, RunRequest, RunStatus } from '../../src/protocol/runs.js'
+import type { CreateSandboxRequest, CreateSnapshotRequest, ExecRequest, SandboxDescription, SnapshotDescription } from '../../src/protocol/sandboxes.js'
+import { VERSION, type DaemonStatus } from '../../src/protocol/status.js'
+import { createDeferred } from '../../src/util/deferred.js'
+import { MemoryProcess } from './memory-process.js'
+
+export const RUN_ID = 'r20260102-030405-0a0b0c0d'
+
+export class MemoryDaemon implements DaemonService {
+  version = VERSION
+  running = { sandboxes: 0, runs: 0 }
+  images_ = [{ name: 'base', hash: '0123456789abcdef', createdAt: '2026-01-02T03:04:05.000Z', sizeBytes: 300 * 1024 ** 2 }]
+  onStop: () => void = () => undefined
+
+  async status(): Promise<DaemonStatus> {
+    return {
+      version: this.version, pid: process.pid, running: this.running, home: '/home/user/.kosa8', startedAt: '2026-01-02T03:04:05.000Z',
+      accelerator: { name: 'tcg', reason: 'there is no /dev/kvm' },
+      budget: { totalBytes: 4 * 1024 ** 3, reservedBytes: 1024 ** 3, freeBytes: 3 * 1024 ** 3 },
+      reservations: [{ id: 'v1', owner: `${RUN_ID}/a/1`, bytes: 1024 ** 3 }], waiting: [{ owner: `${RUN_ID}/b/1`, message: 'needs 310 MiB, 120 MiB free' }],
+    }
+  }
+
+  async stop(): Promise<void> { this.onStop() }
+  async images() { return this.images_ }
+  async deleteImage(name: string): Promise<void> {
+    if (!this.images_.some((image) => image.name === name)) throw new Kosa8Error('IMAGE_UNKNOWN', `there is no image ${name}`)
+    this.images_ = this.images_.filter((image) => image.name !== name)
+  }
+}
+
+export class MemorySandboxes implements SandboxService {
+  readonly all = new Map<string, { description: SandboxDescription; files: Map<string, Buffer>; snapshots: SnapshotDescription[] }>()
+  readonly processes: MemoryProcess[] = []
+  readonly fileModes: (number | undefined)[] = []
+  /** A `create` that waits for its caller to go. */
+  createWaits = false
+  createWasAborted = false
+  readonly createStarted = createDeferred<void>()
+
+  async create(request: CreateSandboxRequest, signal: AbortSignal): Promise<SandboxDescription> {
+    if (this.createWaits) {
+      this.createStarted.resolve()
+      await once(signal, 'abort')
+      this.createWasAborted = true
+      throw new Kosa8Error('CANCELLED', 'the caller has gone')
+    }
+    if (this.all.has(request.name)) throw new Kosa8Error('SANDBOX_EXISTS', `there is a sandbox ${request.name}`, { hint: 'take another name', details: { name: request.name } })
+    const { repository, ...shape } = request
+    const description: SandboxDescription = {
+      ...shape, state: 'running', createdAt: '2026-01-02T03:04:05.000Z', repository: repository ?? null, privateBytes: 40 * 1024 ** 2,
+    }
+    this.all.set(request.name, { description, files: new Map(), snapshots: [] })
+    return description
+  }
+
+  async list() { return [...this.all.values()].map(({ description }) => description) }
+  async get(name: string) { return this.find(name).description }
+  async delete(name: string) { this.find(name); this.all.delete(name) }
+
+  async exec(name: string, request: ExecRequest) {
+    this.find(name)
+    if (request.argv[0] === 'missing') throw new Kosa8Error('GUEST_COMMAND_FAILED', 'missing: no such program', { hint: 'check the name' })
+    const process = new MemoryProcess(request)
+    this.processes.push(process)
+    return process
+  }
+
+  async readFile(name: string, path: string) {
+    const content = this.find(name).files.get(path)
+    if (content === undefined) throw new Kosa8Error('GUEST_COMMAND_FAILED', `no file ${path}`)
+    return Readable.from([content])
+  }
+
+  async writeFile(name: string, path: string, content: Readable, mode: number | undefined) {
+    const chunks: Buffer[] = []
+    for await (const chunk of content) chunks.push(chunk as Buffer)
+    this.find(name).files.set(path, Buffer.concat(chunks))
+    this.fileModes.push(mode)
+  }
+
+  async snapshot(name: string, { id, label }: CreateSnapshotRequest) {
+    const snapshot = { id, sandbox: name, label: label ?? null, createdAt: '2026-01-02T03:04:05.000Z', pauseMs: 12.5, sizeBytes: 64 * 1024 ** 2 }
+    this.find(name).snapshots.push(snapshot)
+    return snapshot
+  }
+
+  async snapshots(name: string) { return this.find(name).snapshots }
+  async deleteSnapshot(name: string, id: string) {
+    const sandbox = this.find(name)
+    if (!sandbox.snapshots.some((each) => each.id === id)) throw new Kosa8Error('CHECKPOINT_UNKNOWN', `${name} has no checkpoint ${id}`)
+    sandbox.snapshots = sandbox.snapshots.filter((each) => each.id !== id)
+  }
+
+  async restore(name: string, id: string) {
+    const snapshot = this.find(name).snapshots.find((each) => each.id === id)
+    if (snapshot === undefined) throw new Kosa8Error('CHECKPOINT_UNKNOWN', `${name} has no checkpoint ${id}`)
+    return { snapshot, restoreMs: 90 }
+  }
+
+  private find(name: string) {
+    const found = this.all.get(name)
+    if (found === undefined) throw new Kosa8Error('SANDBOX_UNKNOWN', `there is no sandbox ${name}`, { hint: 'see `kosa8 ls`' })
+    return found
+  }
+}
+
+type EventInput = RunEvent extends infer Event ? Event extends RunEvent ? Omit<Event, 'seq' | 'at'> : never : never
+
+export class MemoryRuns implements RunService {
+  readonly requests: RunRequest[] = []
+  readonly cancellations: CancelRunRequest[] = []
+  readonly removed: string[] = []
+  readonly applied: ApplyRunRequest[] = []
+  readonly eventRequests: number[] = []
+  /** What happens once a run is started or cancelled. */
+  onStart: (request: RunRequest) => void = () => undefined
+  onCancel: (request: CancelRunRequest) => void = () => undefined
+  document: RunDocument | null = null
+  folder = '/nonexistent'
+  private readonly log: RunEvent[] = []
+  private readonly changed = new EventEmitter().setMaxListeners(0)
+
+  push(event: EventInput): void {
+    this.log.push({ seq: this.log.length, at: '2026-01-02T03:04:05.000Z', ...event } as RunEvent)
+    this.changed.emit('event')
+  }
+
+  /** Ends the run with a document. */
+  finish(document: RunDocument): void {
+    this.document = document
+    this.push({ type: 'run-end', phase: document.state })
+  }
+
+  async start(request: RunRequest) {
+    this.requests.push(request)
+    queueMicrotask(() => this.onStart(request))
+    return { id: RUN_ID }
+  }
+
+  async list() {
+    return this.requests.map(({ repository, sandbox, approaches }) => ({
+      id: RUN_ID, createdAt: '2026-01-02T03:04:05.000Z', phase: this.document?.state ?? 'running' as const, repository, sandbox,
+      approaches: approaches.map(({ label }) => label), winner: this.document?.winner ?? null,
+    }))
+  }
+
+  async get(id: string): Promise<RunStatus> {
+    this.require(id)
+    const trials = [{ label: 'a', repeat: 1, phase: 'strategy' as const, message: 'writing', state: null }]
+    return { id, phase: this.document?.state ?? 'running', plan: null, trials, document: this.document }
+  }
+
+  async* events(_id: string, fromSeq: number, signal: AbortSignal): AsyncIterable<RunEvent> {
+    this.eventRequests.push(fromSeq)
+    for (let next = fromSeq; !signal.aborted;) {
+      const event = this.log[next]
+      if (event === undefined) {
+        await once(this.changed, 'event', { signal }).catch(() => undefined)
+        continue
+      }
+      next += 1
+      yield event
+      if (event.type === 'run-end') return
+    }
+  }
+
+  async cancel(id: string, request: CancelRunRequest) {
+    this.require(id)
+    this.cancellations.push(request)
+    this.onCancel(request)
+  }
+
+  async remove(id: string) { this.require(id); this.removed.push(id) }
+
+  async apply(id: string, request: ApplyRunRequest) {
+    this.require(id)
+    this.applied.push(request)
+    return { branch: request.branch ?? `kosa8/${request.approach}`, commit: 'c'.repeat(40), files: 1 }
+  }
+
+  async diff(id: string, a: string, b: string | null) {
+    this.require(id)
+    return Readable.from([Buffer.from(`diff ${a} ${b ?? 'base'}\n`)])
+  }
+
+  async directory(id: string) { this.require(id); return this.folder }
+
+  private require(id: string) {
+    if (id !== RUN_ID) throw new Kosa8Error('RUN_UNKNOWN', `there is no run ${id}`, { hint: 'see `kosa8 runs`' })
+  }
+}
+
+export class MemoryReservations implements ReservationService {
+  readonly held = new Set<string>()
+  readonly released = new EventEmitter()
+  /** Lines before the memory is granted; an error to throw instead. */
+  waits: string[] = []
+  refusal: Kosa8Error | null = null
+
+  async* reserve(request: ReservationRequest, signal: AbortSignal): AsyncIterable<ReservationLine> {
+    if (this.refusal !== null) throw this.refusal
+    for (const message of this.waits) yield { type: 'waiting', message }
+    yield* this.hold(`v-${request.trial}`, request.bytes ?? 1000, signal)
+  }
+
+  adopt(id: string, request: ReservationRequest, signal: AbortSignal) {
+    return this.hold(id, request.bytes ?? 1000, signal)
+  }
+
+  async reportUsage(id: string, { peakPrivateBytes }: ReservationUsage) {
+    if (!this.held.has(id)) throw new Kosa8Error('USAGE', `there is no reservation ${id}`)
+    return { bytes: peakPrivateBytes }
+  }
+
+  private async* hold(id: string, bytes: number, signal: AbortSignal): AsyncIterable<ReservationLine> {
+    this.held.add(id)
+    try {
+      yield { type: 'granted', id, bytes }
+      if (!signal.aborted) await once(signal, 'abort')
+    } finally {
+      this.held.delete(id)
+      this.released.emit('released', id)
+    }
+  }
+}
+
+/** One set of services in memory. */
+export class MemoryServices implements Services {
+  readonly daemon = new MemoryDaemon()
+  readonly sandboxes = new MemorySandboxes()
+  readonly runs = new MemoryRuns()
+  readonly reservations = new MemoryReservations()
+}
