@@ -64,6 +64,7 @@ interface Waiter {
 export class Ledger {
   private readonly reservations = new Map<ReservationId, Reservation>()
   private readonly waiters: Waiter[] = []
+  private readonly writes = new Map<ReservationId, Promise<void>>()
   private veto: string | null = null
   private readonly clock: Clock
 
@@ -106,7 +107,7 @@ export class Ledger {
     const after = { ...before, bytes }
     this.reservations.set(id, after)
     try {
-      await this.config.memory.save(after)
+      await this.persist(id, () => this.config.memory.save(after))
     } catch (error) {
       // The bytes given back may be promised to others by now: only growth is taken back.
       if (this.reservations.get(id) === after && bytes > before.bytes) this.reservations.set(id, before)
@@ -118,7 +119,7 @@ export class Ledger {
 
   /** Gives a reservation back; nothing happens when there is none. */
   async release(id: ReservationId): Promise<void> {
-    await this.config.memory.remove(id)
+    await this.persist(id, () => this.config.memory.remove(id))
     if (this.reservations.delete(id)) this.serveWaiters()
   }
 
@@ -205,13 +206,24 @@ export class Ledger {
     }
     this.reservations.set(reservation.id, reservation)
     try {
-      await this.config.memory.save(reservation)
+      await this.persist(reservation.id, () => this.config.memory.save(reservation))
     } catch (error) {
       this.reservations.delete(reservation.id)
       this.serveWaiters()
       throw error
     }
     return reservation
+  }
+
+  /** Writes of one reservation one after the other: a late save must not bring back what was released. */
+  private async persist(id: ReservationId, write: () => Promise<void>): Promise<void> {
+    const written = (this.writes.get(id) ?? Promise.resolve()).catch(() => undefined).then(write)
+    this.writes.set(id, written)
+    try {
+      await written
+    } finally {
+      if (this.writes.get(id) === written) this.writes.delete(id)
+    }
   }
 
   private reservedBytes(): number {

@@ -37,7 +37,7 @@ describe('our redis-server', () => {
   it('is private: a socket in a folder of ours and no port, keeps its jobs and drops none', async () => {
     await startRedis(config)
     const settings = await withClient(async (client) => {
-      const answer = await client.config('GET', 'port', 'appendonly', 'appendfsync', 'maxmemory-policy', 'save', 'dir') as string[]
+      const answer = await client.config('GET', 'port', 'appendonly', 'appendfsync', 'maxmemory-policy', 'save', 'dir')
       return Object.fromEntries(answer.flatMap((name, index) => (index % 2 === 0 ? [[name, answer[index + 1]]] : [])))
     })
     expect(settings).toEqual({
