@@ -124,18 +124,25 @@ function decodeAck(bytes: Buffer): { frame: Frame; sizeBytes: number } | 'incomp
 
 /** Cuts a session's bytes into frames; holds at most one incomplete frame. */
 export class FrameReader {
-  private rest: Buffer = Buffer.alloc(0)
+  private pending: Buffer[] = []
+  private pendingBytes = 0
+  private neededBytes = HEADER_BYTES
 
   /**
    * Hands each whole frame to `onFrame`, in order.
    * @throws Kosa8Error GUEST_PROTOCOL, and whatever `onFrame` throws.
    */
   push(chunk: Buffer, onFrame: (frame: Frame) => void): void {
-    let bytes = this.rest.length === 0 ? chunk : Buffer.concat([this.rest, chunk])
+    this.pending.push(chunk)
+    this.pendingBytes += chunk.length
+    if (this.pendingBytes < this.neededBytes) return
+    let bytes = this.pending.length === 1 ? chunk : Buffer.concat(this.pending)
     for (let next = decodeFrame(bytes); next !== null; next = decodeFrame(bytes)) {
       bytes = bytes.subarray(next.sizeBytes)
       onFrame(next.frame)
     }
-    this.rest = bytes
+    this.pending = [bytes]
+    this.pendingBytes = bytes.length
+    this.neededBytes = bytes.length < HEADER_BYTES ? HEADER_BYTES : HEADER_BYTES + bytes.readUInt32LE(12) + TRAILER_BYTES
   }
 }

@@ -7,7 +7,6 @@ import { mkdir, readdir, readFile, rename, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { Duplex } from 'node:stream'
-import type { ChildProcess } from 'node:child_process'
 import { runProgram, spawnProgram } from '../../src/util/spawn.js'
 
 const SOURCES = path.resolve(import.meta.dirname, '../../guest/agent')
@@ -56,7 +55,7 @@ export async function startAgent(extraArgs: string[] = []): Promise<AgentUnderTe
   }
 }
 
-function pidOf(child: ChildProcess): number {
+function pidOf(child: ReturnType<typeof spawnProgram>): number {
   if (child.pid === undefined) throw new Error('the agent did not start')
   return child.pid
 }
