@@ -38,7 +38,8 @@ export function compareRun(plan: RunPlan, baseline: TrialRecord[], trials: Trial
   const ranked = ordered.map((record): RankedTrial => {
     const changes = changesOf(record, facts, flakyOf(record))
     const judgement = judgeTrial({ record, baseline: facts, changes, hasTestCommand })
-    return { result: { ...withoutEvidence(record), ...judgement, tests: testsOf(record, changes) }, isClean: isClean(record) }
+    const result = { ...withoutEvidence(record), ...judgement, tests: testsOf(record, changes) }
+    return { result, isClean: isClean(record) }
   })
   const { ranking, winner, reasons } = rankApproaches(labels, ranked)
   return {
@@ -76,7 +77,8 @@ function isClean(record: TrialRecord): boolean {
 }
 
 function withoutEvidence(record: TrialRecord): Omit<TrialResult, 'verdict' | 'reasons' | 'tests'> {
-  const { approach, label, repeat, parameters, state, diff, exitCode, timingsMs, memory, usage, notes, log, error } = record
+  const { approach, label, repeat, parameters, state, diff, exitCode } = record
+  const { timingsMs, memory, usage, notes, log, error } = record
   return { approach, label, repeat, parameters, state, diff, exitCode, timingsMs, memory, usage, notes, log, error }
 }
 
@@ -96,7 +98,8 @@ const NOT_RUN: TestRun = {
 }
 
 function baselineOf(records: TrialRecord[], facts: BaselineFacts): RunDocument['baseline'] {
-  const [record] = [...records].sort((a, b) => Number(b.tests !== null) - Number(a.tests !== null) || a.repeat - b.repeat)
+  const byRepeat = [...records].sort((a, b) => a.repeat - b.repeat)
+  const record = byRepeat.find((candidate) => candidate.tests !== null) ?? byRepeat[0]
   if (record === undefined) return null
   const { state, verdict, reason, warnings } = record.tests ?? NOT_RUN
   const counts = record.tests === null ? NO_COUNTS : countTests(record.tests)
@@ -111,8 +114,12 @@ function baselineOf(records: TrialRecord[], facts: BaselineFacts): RunDocument['
 function baselineRemarks({ runs, flaky }: BaselineFacts, hasTestCommand: boolean): string[] {
   if (!hasTestCommand) return ['no tests configured: nothing can be said of the approaches but what they changed']
   if (runs.length === 0) return ['the baseline could not be tested']
-  const failing = runs[0]?.cases.filter((test) => outcomeOf(test.status) === 'failing').length ?? 0
-  const remarks = runs[0]?.state === 'parsed' ? [`baseline: ${failing} of ${countOf(runs[0].cases.length, 'test')} failing`] : []
+  const remarks: string[] = []
+  const [run] = runs
+  if (run?.state === 'parsed') {
+    const failing = run.cases.filter((test) => outcomeOf(test.status) === 'failing').length
+    remarks.push(`baseline: ${failing} of ${countOf(run.cases.length, 'test')} failing`)
+  }
   if (flaky.size > 0) remarks.push(`${countOf(flaky.size, 'test')} flaky in the baseline (${listSome([...flaky])})`)
   return remarks
 }

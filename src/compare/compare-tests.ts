@@ -16,7 +16,8 @@ export interface TestChanges {
 
 /**
  * Sorts every test into its list.
- * - regressed: passed before and does not now (a test that is skipped now proves no more), or fails now and did not before;
+ * - regressed: passed before and does not now (a test that is skipped now proves no more), or fails now and did
+ *   not before;
  * - stillFailing: failed before and does not pass now;
  * - missing: was there before, whatever its outcome, and is not now. It is never counted as fixed.
  * @param flakyHere tests with mixed outcomes over repeats of this trial's code

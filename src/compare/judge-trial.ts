@@ -44,12 +44,15 @@ export interface TrialCase {
 export function judgeTrial(trial: TrialCase): Judgement {
   const { record, baseline, hasTestCommand } = trial
   if (record.state === 'error') {
-    const why = record.error === null ? 'the trial could not be carried out' : `${record.error.code}: ${record.error.message}`
+    const { error } = record
+    const why = error === null ? 'the trial could not be carried out' : `${error.code}: ${error.message}`
     return { verdict: 'unscored', reasons: [why] }
   }
   if (record.state === 'cancelled') return { verdict: 'unscored', reasons: ['cancelled'] }
   const tests = record.tests
-  if (!hasTestCommand || tests?.state === 'none') return { verdict: 'same', reasons: ['no tests configured', ...stateRemarks(record)] }
+  if (!hasTestCommand || tests?.state === 'none') {
+    return { verdict: 'same', reasons: ['no tests configured', ...stateRemarks(record)] }
+  }
   if (tests === null) return { verdict: 'unscored', reasons: ['its tests were not run', ...stateRemarks(record)] }
   const judged = baseline.runs.length === 0
     ? { verdict: 'unscored' as const, reasons: ['there is no baseline to compare with'] }
@@ -61,8 +64,8 @@ function judgeTests(trial: TrialCase, tests: TestRun): Judgement {
   const { baseline } = trial
   const baselineIsParsed = baseline.runs.some((run) => run.state === 'parsed')
   if (tests.state === 'unparsed') {
-    if (baseline.outcomes.size > 0) return { verdict: 'worse', reasons: [`its test results could not be read: ${tests.reason ?? 'no report'}`] }
-    return judgeExit(baseline.runs, tests)
+    if (baseline.outcomes.size === 0) return judgeExit(baseline.runs, tests)
+    return { verdict: 'worse', reasons: [`its test results could not be read: ${tests.reason ?? 'no report'}`] }
   }
   if (!baselineIsParsed) return judgeAgainstUnread(baseline.runs, tests)
   const objections = findObjections(trial, tests)
@@ -79,7 +82,9 @@ function judgeExit(runs: TestRun[], tests: TestRun): Judgement {
   const before = [...new Set(runs.map(describeExit))]
   const now = describeExit(tests)
   const unread = 'the results could not be read'
-  if (before.length > 1) return { verdict: 'unscored', reasons: [`${unread}, and the baseline ended in different ways (${before.join(', ')})`] }
+  if (before.length > 1) {
+    return { verdict: 'unscored', reasons: [`${unread}, and the baseline ended in different ways (${before.join(', ')})`] }
+  }
   if (before[0] === now) return { verdict: 'same', reasons: [`${unread}; ${now} as in the baseline`] }
   const verdict = before[0] === 'exit status 0' ? 'worse' : 'unscored'
   return { verdict, reasons: [`${unread}; ${now} where the baseline had ${before[0] ?? 'none'}`] }
@@ -88,7 +93,8 @@ function judgeExit(runs: TestRun[], tests: TestRun): Judgement {
 function judgeAgainstUnread(runs: TestRun[], tests: TestRun): Judgement {
   const before = runs[0] === undefined ? 'none' : describeExit(runs[0])
   if (runs.every((run) => run.verdict === 'failed') && tests.verdict === 'passed') {
-    return { verdict: 'better', reasons: [`${countOf(tests.cases.length, 'test')} run and pass; the baseline got to none (${before})`] }
+    const passing = `${countOf(tests.cases.length, 'test')} ran and passed`
+    return { verdict: 'better', reasons: [`${passing}; the baseline got to none (${before})`] }
   }
   return { verdict: 'unscored', reasons: [`the baseline's results could not be read (${before})`] }
 }
@@ -105,26 +111,30 @@ function findObjections({ baseline, changes }: TrialCase, tests: TestRun): strin
   if (baseline.isComplete && !ranToItsEnd(tests)) {
     objections.push(`the tests did not run to their end: ${tests.reason ?? 'no tests ran'}`)
   }
-  if (changes.regressed.length > 0) objections.push(`breaks ${countOf(changes.regressed.length, 'test')} (${listSome(changes.regressed)})`)
-  if (changes.missing.length > 0) {
-    objections.push(`${countOf(changes.missing.length, 'test')} of the baseline ${verb(changes.missing, 'is', 'are')} missing (${listSome(changes.missing)})`)
+  const { regressed, missing } = changes
+  if (regressed.length > 0) objections.push(`breaks ${countOf(regressed.length, 'test')} (${listSome(regressed)})`)
+  if (missing.length > 0) {
+    const are = verb(missing, 'is', 'are')
+    objections.push(`${countOf(missing.length, 'test')} of the baseline ${are} missing (${listSome(missing)})`)
   }
   const broken = tests.didNotRun.map((entry) => entry.name).filter((name) => !baseline.didNotRun.has(name))
   if (broken.length > 0) objections.push(`${listSome(broken)} did not run`)
   const wasClean = baseline.runs.every((run) => run.exitCode === 0)
-  if (wasClean && isExitUnexplained(tests)) objections.push(`exit status ${tests.exitCode ?? 'unknown'} although no test failed`)
+  if (wasClean && isExitUnexplained(tests)) objections.push(tellUnexplainedExit(tests))
   return objections
 }
 
 /** All that makes a trial better. */
 function findGains({ baseline, changes }: TrialCase, tests: TestRun): string[] {
   const gains: string[] = []
-  if (changes.fixed.length > 0) gains.push(`fixes ${countOf(changes.fixed.length, 'test')} (${listSome(changes.fixed)})`)
+  const { fixed, added, flaky } = changes
+  if (fixed.length > 0) gains.push(`fixes ${countOf(fixed.length, 'test')} (${listSome(fixed)})`)
   const outcomes = new Map(tests.cases.map((test) => [test.name, outcomeOf(test.status)]))
-  const newlyPassing = changes.added.filter((name) => outcomes.get(name) === 'passing' && !changes.flaky.includes(name))
+  const newlyPassing = added.filter((name) => outcomes.get(name) === 'passing' && !flaky.includes(name))
   const broken = new Set(tests.didNotRun.map((entry) => entry.name))
   const repaired = [...baseline.didNotRun].filter((name) => !broken.has(name))
-  const couldNotRun = repaired.length > 0 || baseline.runs.every((run) => run.verdict === 'failed' && !ranToItsEnd(run))
+  const couldNotRun = repaired.length > 0
+    || baseline.runs.every((run) => run.verdict === 'failed' && !ranToItsEnd(run))
   if (couldNotRun && newlyPassing.length > 0 && ranToItsEnd(tests)) {
     const before = repaired.length > 0 ? listSome(repaired) : 'the tests'
     gains.push(`${countOf(newlyPassing.length, 'test')} that could not run in the baseline `
@@ -135,16 +145,22 @@ function findGains({ baseline, changes }: TrialCase, tests: TestRun): string[] {
 
 function remainder({ baseline, changes, record }: TrialCase, tellFlaky: boolean): string[] {
   const remarks: string[] = []
-  if (changes.stillFailing.length > 0) remarks.push(`${countOf(changes.stillFailing.length, 'test')} still ${verb(changes.stillFailing, 'fails', 'fail')}`)
-  const failing = new Set(record.tests?.cases.filter((test) => outcomeOf(test.status) === 'failing').map((test) => test.name))
-  const addedFailing = changes.added.filter((name) => failing.has(name))
-  if (addedFailing.length > 0) remarks.push(`${countOf(addedFailing.length, 'added test')} ${verb(addedFailing, 'fails', 'fail')}`)
-  if (tellFlaky && changes.flaky.length > 0) {
-    remarks.push(`${countOf(changes.flaky.length, 'flaky test')} ${verb(changes.flaky, 'counts', 'count')} for nothing (${listSome(changes.flaky)})`)
+  const { stillFailing, added, flaky } = changes
+  const { tests } = record
+  if (stillFailing.length > 0) {
+    remarks.push(`${countOf(stillFailing.length, 'test')} still ${verb(stillFailing, 'fails', 'fail')}`)
   }
-  const tests = record.tests
+  const failing = new Set(failingOf(tests))
+  const addedFailing = added.filter((name) => failing.has(name))
+  if (addedFailing.length > 0) {
+    remarks.push(`${countOf(addedFailing.length, 'added test')} ${verb(addedFailing, 'fails', 'fail')}`)
+  }
+  if (tellFlaky && flaky.length > 0) {
+    const count = `${countOf(flaky.length, 'flaky test')} ${verb(flaky, 'counts', 'count')}`
+    remarks.push(`${count} for nothing (${listSome(flaky)})`)
+  }
   if (tests !== null && isExitUnexplained(tests) && baseline.runs.some((run) => run.exitCode !== 0)) {
-    remarks.push(`exit status ${tests.exitCode ?? 'unknown'} although no test failed`)
+    remarks.push(tellUnexplainedExit(tests))
   }
   return remarks
 }
@@ -155,25 +171,34 @@ export function isExitUnexplained(tests: TestRun): boolean {
   return tests.didNotRun.length === 0 && !tests.cases.some((test) => outcomeOf(test.status) === 'failing')
 }
 
+function tellUnexplainedExit({ exitCode }: TestRun): string {
+  return `exit status ${exitCode ?? 'unknown'} although no test failed`
+}
+
 function changedNothing(record: TrialRecord): boolean {
   return record.diff?.files === 0 || record.notes.includes('ended without changes')
 }
 
 function tamperRemarks({ tampered, tests }: TrialRecord): string[] {
   if (tampered.length === 0) return []
-  const failing = tests?.cases.filter((test) => outcomeOf(test.status) === 'failing') ?? []
+  const failing = failingOf(tests)
   const edited = `edited ${countOf(tampered.length, 'test file')} (${listSome(tampered)})`
   if (failing.length === 0) return [`${edited}; the original tests were put back and decide`]
   return [`${edited}; with the original tests ${failing.length} still ${verb(failing, 'fails', 'fail')}`]
 }
 
-function stateRemarks(record: TrialRecord): string[] {
-  const remarks = record.notes.filter((note) => note.startsWith('stopped:') || note === 'ended without changes' || note === 'asked for input')
-  if (record.state === 'timedOut' && !remarks.some((note) => note.startsWith('stopped:'))) remarks.push('stopped: limit')
-  if (record.state === 'failed') remarks.push(record.error === null
-    ? `its strategy failed${record.exitCode === null ? '' : ` with exit status ${record.exitCode}`}`
-    : `its strategy failed: ${record.error.message}`)
-  return remarks
+function failingOf(tests: TestRun | null): string[] {
+  return tests?.cases.filter((test) => outcomeOf(test.status) === 'failing').map((test) => test.name) ?? []
+}
+
+/** Notes of the strategy that bear on the verdict, and how it ended where that was not well. */
+function stateRemarks({ state, notes, error, exitCode }: TrialRecord): string[] {
+  const isStop = (note: string): boolean => note.startsWith('stopped:')
+  const remarks = notes.filter((note) => isStop(note) || note === 'ended without changes' || note === 'asked for input')
+  if (state === 'timedOut' && !remarks.some(isStop)) remarks.push('stopped: limit')
+  if (state !== 'failed') return remarks
+  const status = exitCode === null ? '' : ` with exit status ${exitCode}`
+  return [...remarks, error === null ? `its strategy failed${status}` : `its strategy failed: ${error.message}`]
 }
 
 function verb(list: readonly unknown[], one: string, many: string): string {

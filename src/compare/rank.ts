@@ -54,7 +54,8 @@ export function rankApproaches(labels: string[], trials: RankedTrial[]): Ranking
 
 function join(label: string, trials: RankedTrial[]): Standing {
   const scored = trials.filter((trial) => trial.result.verdict !== 'unscored')
-  const most = (measure: (result: TrialResult) => number): number => Math.max(0, ...scored.map((trial) => measure(trial.result)))
+  const most = (measure: (result: TrialResult) => number): number =>
+    Math.max(0, ...scored.map((trial) => measure(trial.result)))
   const worst = Math.max(-1, ...scored.map((trial) => VERDICTS.indexOf(trial.result.verdict)))
   return {
     label,
@@ -82,7 +83,7 @@ function headline(standings: Standing[], wins: boolean, isTied: boolean): string
   const [first] = standings
   if (first === undefined) return ['no approach was tried']
   if (wins) return [`${first.label} wins: ${describe(first)}`]
-  if (standings.every((standing) => standing.verdict === 'unscored')) return ['no winner: no approach could be scored']
+  if (first.verdict === 'unscored') return ['no winner: no approach could be scored']
   if (first.verdict !== 'better') return ['no winner: no approach is better than the baseline']
   if (!first.isClean) return [`no winner: ${first.label} is better but did not come to a clean end`]
   const tied = standings.filter((standing) => isTied && compareStandings(standing, first) === 0)

@@ -11,6 +11,7 @@ import { ReportCollector, type ReportParts } from './report-parts.js'
 import { joinName } from './text.js'
 
 const ENDINGS: Record<string, TestStatus> = { pass: 'passed', fail: 'failed', skip: 'skipped' }
+const ACTION = /^\{[^\n]{0,4000}"Action"\s*:\s*"(?:start|run|pass|fail|skip|output|build-output|build-fail)"/m
 const BROKEN_LINE = /^FAIL\s+(\S+) \[(?:build|setup) failed\]/
 /** Kept of the output of one test or one package. */
 const OUTPUT_LENGTH_MAX = 8000
@@ -27,7 +28,7 @@ interface GoTest {
 export function isGoJson(text: string): boolean {
   const start = text.search(/^\{"(?:Time|Action|ImportPath)"\s*:/m)
   if (start === -1) return false
-  return /^\{[^\n]{0,4000}"Action"\s*:\s*"(?:start|run|pass|fail|skip|output|build-output|build-fail)"/m.test(text.slice(start, start + 65_536))
+  return ACTION.test(text.slice(start, start + 65_536))
 }
 
 /** Reads a stream of `go test -json`. Never throws. */
@@ -75,7 +76,9 @@ class GoReading {
 
   private event(action: string, event: JsonObject): void {
     const packageName = asText(event.Package)
-    if (action === 'build-output') return append(this.buildOutput, plainPackage(asText(event.ImportPath)), asText(event.Output))
+    if (action === 'build-output') {
+      return append(this.buildOutput, plainPackage(asText(event.ImportPath)), asText(event.Output))
+    }
     if (action === 'build-fail' || packageName === '') return
     if (asText(event.Test) !== '') return this.testEvent(action, packageName, event)
     if (action === 'output') {
@@ -116,7 +119,9 @@ class GoReading {
     if (failedBuild !== '') {
       const text = this.buildOutput.get(plainPackage(failedBuild)) ?? this.buildOutput.get(name) ?? this.looseText
       this.collector.addDidNotRun(name, text)
-    } else if (!this.failedPackages.includes(name) && this.failedPackages.length < 1000) this.failedPackages.push(name)
+    } else if (this.failedPackages.length < 1000 && !this.failedPackages.includes(name)) {
+      this.failedPackages.push(name)
+    }
   }
 
   /** A package failed: its open tests failed with it; without any test it did not run. */

@@ -26,8 +26,10 @@ export function parseJest(document: JsonObject, workspace: string): ReportParts 
   }
   if (document.wasInterrupted === true) collector.addFault('the test runner was interrupted')
   const { cases, didNotRun } = collector.parts
-  const isUnexplained = document.success === false && didNotRun.length === 0 && !cases.some((test) => test.status === 'failed')
-  if (isUnexplained && cases.length > 0) collector.addWarning('the report says it was no success, although no test failed')
+  const isExplained = didNotRun.length > 0 || cases.some((test) => test.status === 'failed')
+  if (document.success === false && !isExplained && cases.length > 0) {
+    collector.addWarning('the report says it was no success, although no test failed')
+  }
   return collector.parts
 }
 

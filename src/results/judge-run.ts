@@ -54,7 +54,8 @@ function objectionsToReports(run: RunEvidence): string[] {
   if (run.reportMissing) objections.push('no report written by this run')
   const [broken] = run.didNotRun
   if (broken !== undefined) {
-    objections.push(run.didNotRun.length === 1 ? `${broken.name} did not run` : `${run.didNotRun.length} files did not run`)
+    const which = run.didNotRun.length === 1 ? broken.name : `${run.didNotRun.length} files`
+    objections.push(`${which} did not run`)
   }
   const failed = run.cases.filter((test) => test.status === 'failed' || test.status === 'errored').length
   if (failed > 0) objections.push(`${failed} of ${run.cases.length} tests failed`)

@@ -135,8 +135,8 @@ export class JunitCases {
     this.suites.pop()
     const { claimedTests: claimed, ownCases, allCases, allDidNotRun } = suite
     if (claimed === null || [ownCases, allCases, allCases - allDidNotRun].includes(claimed)) return
-    this.collector.addWarning(
-      `totals disagree: suite ${cleanName(suite.name) || 'without name'} claims ${claimed} tests, ${allCases} are there`)
+    const name = cleanName(suite.name) || 'without name'
+    this.collector.addWarning(`totals disagree: suite ${name} claims ${claimed} tests, ${allCases} are there`)
   }
 }
 
@@ -149,7 +149,8 @@ function isOutcome(element: string): element is OutcomeElement {
 function openSuite(attributes: JunitAttributes): OpenSuite {
   const claimed = /^\d{1,9}$/.test(attributes.tests ?? '') ? Number(attributes.tests) : null
   const claimsProblems = [attributes.errors, attributes.failures].some((count) => /^[1-9]\d*$/.test(count ?? ''))
-  return { name: (attributes.name ?? '').trim(), claimedTests: claimed, claimsProblems, ownCases: 0, allCases: 0, allDidNotRun: 0 }
+  const name = (attributes.name ?? '').trim()
+  return { name, claimedTests: claimed, claimsProblems, ownCases: 0, allCases: 0, allDidNotRun: 0 }
 }
 
 function statusOf({ attributes, outcomes }: OpenCase): TestStatus {

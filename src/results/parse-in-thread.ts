@@ -47,8 +47,9 @@ function startWorker(evidence: TestEvidence, heapMib: number): Worker {
   const options = { workerData: evidence, resourceLimits: { maxOldGenerationSizeMb: heapMib } }
   if (import.meta.url.endsWith('.js')) return new Worker(new URL('./parse-worker.js', import.meta.url), options)
   // From sources, as the tests run: a thread of Node 20 reads no TypeScript by itself.
-  const [jiti, entry] = [import.meta.resolve('jiti'), new URL('./parse-worker.ts', import.meta.url).href]
-  const code = `import(${JSON.stringify(jiti)}).then((m) => m.createJiti(${JSON.stringify(entry)}).import(${JSON.stringify(entry)}))`
+  const jiti = JSON.stringify(import.meta.resolve('jiti'))
+  const entry = JSON.stringify(new URL('./parse-worker.ts', import.meta.url).href)
+  const code = `import(${jiti}).then((module) => module.createJiti(${entry}).import(${entry}))`
   return new Worker(code, { ...options, eval: true })
 }
 

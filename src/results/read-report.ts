@@ -20,10 +20,14 @@ export const REPORT_BYTES_MAX = 64 * 1024 * 1024
 export function readReport(content: Uint8Array, workspace: string): ReportParts | 'empty' {
   if (content.length > REPORT_BYTES_MAX) return faulty(`report refused: larger than ${REPORT_BYTES_MAX} bytes`)
   const text = decodeText(content)
-  if (/^\s*(<\?xml[^>]{0,200}\?>)?\s*$/.test(text)) return 'empty'
+  if (isWithoutDocument(text.trimStart())) return 'empty'
   if (isJunit(text)) return parseJunit(text)
   if (/^\s*\{/.test(text) && !isGoJson(text)) return readJson(text, workspace)
   return readStream(text) ?? faulty('report in no known format')
+}
+
+function isWithoutDocument(body: string): boolean {
+  return body === '' || /^<\?xml[^>]{0,200}\?>\s*$/.test(body)
 }
 
 /** Reads standard output if it is a report as a whole; null if it is not. */

@@ -49,7 +49,9 @@ export class ReportCollector {
   addDidNotRun(name: string, message: string): void {
     const clean = cleanName(name) || '(no name)'
     if (this.parts.didNotRun.some((entry) => entry.name === clean)) return
-    if (this.parts.didNotRun.length >= DID_NOT_RUN_MAX) return this.addFault(`more than ${DID_NOT_RUN_MAX} files did not run`)
+    if (this.parts.didNotRun.length >= DID_NOT_RUN_MAX) {
+      return this.addFault(`more than ${DID_NOT_RUN_MAX} files did not run`)
+    }
     this.parts.didNotRun.push({ name: clean, message: this.keepMessage(message) })
   }
 

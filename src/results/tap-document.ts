@@ -11,6 +11,8 @@ import type { TestStatus } from '../model/tests.js'
 /** Deeper subtests than this are passed over. */
 const DEPTH_MAX = 50
 
+const DURATION = /^duration_ms: ['"]?(\d{1,12}(?:\.\d{1,12})?)['"]?$/
+
 interface Leaf {
   path: string[]
   status: TestStatus
@@ -52,7 +54,7 @@ export class TapDocument {
       this.endDocument()
       return this.plan(indent, count)
     }
-    if (level.planned !== null) return this.collector.addWarning('more than one plan')
+    if (level.planned !== null) return this.collector.addFault('more than one plan')
     this.sawAnything = true
     level.planned = count
   }
@@ -61,6 +63,7 @@ export class TapDocument {
     const level = this.enter(indent)
     if (level === null) return
     this.sawAnything = true
+    settleBraced(level)
     level.points += 1
     level.last = null
     if (point.opensBrace) {
@@ -76,19 +79,15 @@ export class TapDocument {
   /** The `}` after subtests in braces. */
   closeBrace(indent: number): void {
     const level = this.enter(indent)
-    const parent = level?.braced ?? null
-    if (level === null || parent === null) return
-    adopt(level, parent, level.pending ?? [])
-    level.pending = null
-    level.braced = null
+    if (level !== null) settleBraced(level)
   }
 
   /** The YAML block after the last point. */
   describe(yaml: string[]): void {
     const leaf = this.levels.at(-1)?.last
     if (leaf === null || leaf === undefined) return
-    const duration = yaml.map((line) => /^duration_ms: ['"]?(\d{1,12}(?:\.\d{1,12})?)['"]?$/.exec(line.trimEnd())).find(Boolean)
-    if (duration) leaf.durationMs = Number(duration[1])
+    const duration = yaml.map((line) => DURATION.exec(line.trimEnd())).find((match) => match !== null)
+    if (duration !== undefined) leaf.durationMs = Number(duration[1])
     if (leaf.status === 'failed') leaf.message = [leaf.message, ...messageOf(yaml)].filter(Boolean).join('\n')
   }
 
@@ -110,6 +109,7 @@ export class TapDocument {
   private endDocument(): void {
     const level = this.leaveTo(0)
     if (level === null) return
+    settleBraced(level)
     if (level.pending !== null) {
       // Subtests whose parent never came: the program ended in the middle.
       for (const leaf of level.pending) level.leaves.push({ ...leaf, path: [this.announced, ...leaf.path] })
@@ -126,8 +126,9 @@ export class TapDocument {
     if (this.bailedOut) return
     const { planned, points } = level
     if (planned === null) return this.collector.addFault('report cut off: no plan')
-    if (points < planned) this.collector.addFault(`report cut off: ${planned - points} of ${planned} planned tests are missing`)
-    if (points > planned) this.collector.addWarning(`${points} tests where ${planned} were planned`)
+    const missing = planned - points
+    if (missing > 0) this.collector.addFault(`report cut off: ${missing} of ${planned} planned tests are missing`)
+    if (points > planned) this.collector.addFault(`${points} tests where ${planned} were planned`)
   }
 
   /** The level of a line: deeper ones are opened, and closed where the indentation ends. */
@@ -148,7 +149,10 @@ export class TapDocument {
       const parent = this.levels.at(-1)
       if (parent === undefined) return null
       if (top.planned !== null && top.points < top.planned) this.collector.addWarning('fewer subtests than planned')
-      parent.pending = [...(parent.pending ?? []), ...top.leaves, ...(top.pending ?? [])]
+      settleBraced(top)
+      parent.pending ??= []
+      for (const leaf of top.leaves) parent.pending.push(leaf)
+      for (const leaf of top.pending ?? []) parent.pending.push(leaf)
       top = parent
     }
     return top?.indent === indent ? top : null
@@ -172,6 +176,15 @@ function addLeaf(level: Level, point: TapPoint): Leaf {
   return leaf
 }
 
+/** A parent in braces gets what came since; where nothing did, the brace was only a part of its name. */
+function settleBraced(level: Level): void {
+  const parent = level.braced
+  if (parent === null) return
+  level.braced = null
+  adopt(level, parent, level.pending ?? [])
+  level.pending = null
+}
+
 /** Puts subtests below their parent; the parent is a test of its own only if it failed and none of them did. */
 function adopt(level: Level, parent: TapPoint, subtests: Leaf[]): void {
   const name = parent.name === '' ? `test ${level.points}` : parent.name
@@ -187,7 +200,8 @@ function adopt(level: Level, parent: TapPoint, subtests: Leaf[]): void {
 function messageOf(yaml: string[]): string[] {
   const start = yaml.findIndex((line) => /^(error|message):/.test(line))
   if (start === -1) return []
-  const first = (yaml[start] ?? '').replace(/^(error|message):\s*/, '').replace(/^[|>][+-]?$/, '').replace(/^(['"])(.*)\1$/, '$2')
+  const first = (yaml[start] ?? '').replace(/^(error|message):\s*/, '')
+    .replace(/^[|>][+-]?$/, '').replace(/^(['"])(.*)\1$/, '$2')
   const next = yaml.slice(start + 1).findIndex((line) => /^\S/.test(line))
   const rest = yaml.slice(start + 1, next === -1 ? undefined : start + 1 + next)
   return [first, ...rest.map((line) => line.trim())]

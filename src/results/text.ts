@@ -16,7 +16,8 @@ export const MESSAGE_LENGTH_MAX = 4000
 export const NAME_SEPARATOR = ' › '
 
 /** Terminal sequences; narrow enough not to swallow a tag or a quote of the report around them. */
-const ESCAPE_SEQUENCES = /\u001b(?:\[[0-9:;=?]{0,32}[ !#$%]{0,2}[@-~]|\][^\u0007\u001b<>"']{0,512}(?:\u0007|\u001b\\)|[@-Z\\^_])/g
+const ESCAPE_SEQUENCES =
+  /\u001b(?:\[[0-9:;=?]{0,32}[ !#$%]{0,2}[@-~]|\][^\u0007\u001b<>"']{0,512}(?:\u0007|\u001b\\)|[@-Z\\^_])/g
 const LONE_SURROGATES = /\p{Surrogate}/gu
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\ufffe\uffff]/g
 

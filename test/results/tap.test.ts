@@ -22,6 +22,16 @@ test('subtests in braces belong to the test point before them', () => {
   expect(statuses(run)).toEqual({ 'suite › a': 'passed', 'suite › b': 'passed', alone: 'passed' })
 })
 
+test('a failed test whose name ends in a brace is not lost when nothing closes it', () => {
+  const run = readText('1..2\nnot ok 1 - parses {\nok 2 - b\n', { exitCode: 0 })
+  expect(statuses(run)).toEqual({ parses: 'failed', b: 'passed' })
+  expect(run.verdict).toBe('failed')
+})
+
+test('more tests than planned is no pass', () => {
+  expect(readText('1..1\nok 1 - a\nok 2 - b\n')).toMatchObject({ verdict: 'failed', reason: '2 tests where 1 were planned' })
+})
+
 test('a bail out makes the run failed and names what is missing', () => {
   const run = readText('1..5\nok 1 - a\nok 2 - b\nBail out! database is gone\n')
   expect(run.cases).toHaveLength(2)
