@@ -12,7 +12,7 @@ import type { Settings } from '../config/environment.js'
 import { Ledger } from '../admission/ledger.js'
 import { createDriver } from '../hypervisor/registry.js'
 import type { Driver } from '../hypervisor/driver.js'
-import { listImages, resolveImage } from '../image/store.js'
+import { listImages, removeImage, resolveImage } from '../image/store.js'
 import { Sandboxes } from '../orchestrator/sandboxes.js'
 import { VERSION } from '../protocol/status.js'
 import { openRunQueue } from '../queue/bullmq-queue.js'
@@ -176,6 +176,9 @@ function createDaemonService(parts: {
     async stop() {
       // After the answer is on its way.
       setImmediate(parts.stop)
+    },
+    async deleteImage(name) {
+      await removeImage(name, parts.paths.images)
     },
     async images() {
       return (await listImages(parts.paths.images)).map(({ name, hash, createdAt, sizes }) => ({

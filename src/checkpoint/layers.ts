@@ -1,0 +1,46 @@
+/**
+ * The layers folder: every overlay of this host, by name.
+ *
+ * Owns: which layers are still needed. A layer is, if a checkpoint or a machine names it, or if it lies in
+ * the backing chain of one that is. Very young ones are spared: their machine may be about to be noted.
+ */
+import { readdir, rm, stat } from 'node:fs/promises'
+import path from 'node:path'
+import { readOverlayHeader } from '../util/qcow2.js'
+
+/** A layer younger than this is never removed, milliseconds. */
+const GRACE_MS = 60_000
+/** Longer chains than this are not ours. */
+const CHAIN_MAX = 1_000
+
+/**
+ * Removes every layer that is not needed.
+ * @param needed names of layers that are in use themselves
+ * @returns the names of those removed.
+ */
+export async function collectLayers(folder: string, needed: ReadonlySet<string>): Promise<string[]> {
+  const live = new Set<string>()
+  for (const name of needed) await addChain(folder, name, live)
+  const removed: string[] = []
+  for (const name of await readdir(folder)) {
+    const file = path.join(folder, name)
+    if (live.has(name) || !name.endsWith('.qcow2')) continue
+    const found = await stat(file).catch(() => null)
+    if (found === null || Date.now() - found.ctimeMs < GRACE_MS) continue
+    await rm(file, { force: true })
+    removed.push(name)
+  }
+  return removed
+}
+
+/** A layer and everything below it, as far as it lies in this folder; a path out of it is the base image's. */
+async function addChain(folder: string, first: string, live: Set<string>): Promise<void> {
+  let name: string | null = first
+  for (let depth = 0; name !== null && depth < CHAIN_MAX; depth += 1) {
+    if (live.has(name)) return
+    live.add(name)
+    const header: Awaited<ReturnType<typeof readOverlayHeader>> | null = await readOverlayHeader(path.join(folder, name)).catch(() => null)
+    const backing: string | null = header?.backingName ?? null
+    name = backing !== null && !backing.includes('/') ? backing : null
+  }
+}
