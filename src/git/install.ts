@@ -45,7 +45,7 @@ touch "$4"
 const INDEX_SCRIPT = `
 set -e
 cp -p "$2" .git/index
-if [ "$1" != "$3" ]; then git read-tree -m "$1"; fi
+if [ "$1" != "$3" ]; then git read-tree --reset "$1"; fi
 git update-index -q --refresh || true
 `
 
