@@ -47,6 +47,7 @@ class Host {
   mostDisplaced = 0
   grants = 0
   vetoed = 0
+  /** The next one is the last. */
   private readonly queue: Trial[]
   private waiting = 0
   private asked = 0
@@ -62,7 +63,7 @@ class Host {
   })
 
   constructor(trials: Trial[]) {
-    this.queue = trials
+    this.queue = [...trials].reverse()
   }
 
   async run(): Promise<void> {
@@ -79,7 +80,7 @@ class Host {
 
   private async tick(): Promise<void> {
     for (const entry of [...this.running.values()]) if (entry.endsAt <= this.nowMs) await this.end(entry)
-    while (this.running.size + this.waiting < SLOTS && this.queue.length > 0) this.ask(this.queue.shift() as Trial)
+    while (this.running.size + this.waiting < SLOTS && this.queue.length > 0) this.ask(this.queue.pop() as Trial)
     // What was granted is taken note of before time, and the others' use, move on.
     await setImmediate()
     await this.watchPressure()
@@ -136,7 +137,7 @@ class Host {
     this.usedNow = null
     victim.trial.displaced += 1
     this.mostDisplaced = Math.max(this.mostDisplaced, victim.trial.displaced)
-    this.queue.unshift(victim.trial)
+    this.queue.push(victim.trial)
     await this.ledger.release(victim.reservation.id)
   }
 
