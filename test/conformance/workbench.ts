@@ -83,7 +83,7 @@ export class Workbench {
   }
 
   private async bootSeed(): Promise<MachineSnapshot> {
-    const machine = await this.driver.boot({ ...this.place(), shape: SHAPE, image: this.image })
+    const machine = await this.boot()
     await ask(machine, 'get memory')
     const { snapshot } = await machine.snapshot(await this.snapshotDirectory())
     await machine.destroy()

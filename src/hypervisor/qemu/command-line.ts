@@ -41,6 +41,8 @@ export interface CommandLineConfig {
   translationBufferMib: number
   /** True: device state arrives on an inherited descriptor. */
   isRestore: boolean
+  /** Frequency of the host's time stamp counter where it is known for certain, kHz. */
+  tscKhz: number | null
   /** QEMU's major and minor version. */
   version: { major: number; minor: number }
 }
@@ -63,7 +65,7 @@ export function buildCommandLine(config: CommandLineConfig): string[] {
     '-global', 'migration.send-configuration=off',
     '-machine', 'suppress-vmdesc=on',
     '-kernel', image.kernel, '-initrd', image.initrd,
-    '-append', 'console=ttyS0 quiet panic=-1 random.trust_cpu=on',
+    '-append', describeKernelParameters(config),
     '-drive', `if=none,id=${DISK_ID},format=qcow2,cache=unsafe,file=${escapeValue(config.activeLayer)}`,
     '-device', `virtio-blk-device,drive=${DISK_ID}`,
     '-device', 'virtio-serial-device,max_ports=2',
@@ -77,6 +79,15 @@ export function buildCommandLine(config: CommandLineConfig): string[] {
     '-S',
     ...(config.isRestore ? ['-incoming', `fd:${INHERITED_FD.deviceState}`] : []),
   ]
+}
+
+/**
+ * Under TCG the guest reads the host's time stamp counter and measures its frequency against the timer chip. On
+ * a busy host that measurement fails, and the kernel then waits for ever in its first second: it is told instead.
+ */
+function describeKernelParameters({ acceleration, tscKhz }: CommandLineConfig): string {
+  const parameters = 'console=ttyS0 quiet panic=-1 random.trust_cpu=on'
+  return acceleration.accelerator === 'tcg' && tscKhz !== null ? `${parameters} tsc_early_khz=${tscKhz}` : parameters
 }
 
 function describeAccelerator({ acceleration, translationBufferMib }: CommandLineConfig): string {

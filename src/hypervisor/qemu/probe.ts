@@ -13,6 +13,7 @@ import { createMachineId } from '../../model/ids.js'
 import { writeFileAtomic } from '../../util/atomic-write.js'
 import { CleanupStack } from '../../util/cleanup.js'
 import type { BootImage, Machine } from '../driver.js'
+import { readProcessor } from './processor.js'
 import { bootMachine, restoreMachine, type HostSettings } from './start.js'
 
 /** The longest a guest may take to open its channel under KVM, where that takes a fraction of a second. */
@@ -71,7 +72,7 @@ async function readCache(file: string): Promise<z.infer<typeof cacheSchema> | nu
 }
 
 async function tryKvm(config: ProbeConfig, image: BootImage): Promise<AccelerationAnswer> {
-  const answer = { accelerator: 'kvm', cpuModel: `host (${await readProcessorName()})` } as const
+  const answer = { accelerator: 'kvm', cpuModel: `host (${(await readProcessor()).name})` } as const
   const undo = new CleanupStack()
   try {
     await bootAndClone(config, image, config.settingsFor(answer), undo)
@@ -109,8 +110,4 @@ async function withinLimit(work: Promise<void>, failure: string): Promise<void> 
       () => reject(new Kosa8Error('TIMED_OUT', `${failure} within ${PROBE_TIMEOUT_MS / 1000} s`)), PROBE_TIMEOUT_MS)
   })
   await Promise.race([work, tooLate]).finally(() => clearTimeout(timer))
-}
-
-async function readProcessorName(): Promise<string> {
-  return /^model name\s*:\s*(.*)$/m.exec(await readFile('/proc/cpuinfo', 'utf8'))?.[1]?.trim() ?? 'unknown'
 }

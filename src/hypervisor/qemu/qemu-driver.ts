@@ -8,6 +8,7 @@ import { runProgram } from '../../util/spawn.js'
 import type {
   BootConfig, BootImage, Driver, Fingerprint, Machine, MachineHandle, RestoreConfig,
 } from '../driver.js'
+import { readProcessor } from './processor.js'
 import { probeAcceleration, type AccelerationAnswer } from './probe.js'
 import { recoverMachine, reapMachine } from './recover.js'
 import { bootMachine, restoreMachine, type HostSettings } from './start.js'
@@ -85,8 +86,9 @@ export class QemuDriver implements Driver {
     const program = this.options.program ?? DEFAULT_PROGRAM
     const searchPath = this.options.searchPath ?? DEFAULT_SEARCH_PATH
     const version = await readVersion(program, searchPath)
+    const { tscKhz } = await readProcessor()
     const settingsFor = ({ accelerator, cpuModel }: Pick<AccelerationAnswer, 'accelerator' | 'cpuModel'>): HostSettings => ({
-      program, searchPath, version,
+      program, searchPath, version, tscKhz,
       acceleration: { accelerator, cpuModel: accelerator === 'kvm' ? 'host' : 'max' },
       translationBufferMib: this.options.translationBufferMib ?? DEFAULT_TRANSLATION_BUFFER_MIB,
       fingerprint: { driver: this.name, version: version.text, machineType: MACHINE_TYPE, accelerator, cpuModel },

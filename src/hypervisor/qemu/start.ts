@@ -28,6 +28,7 @@ export interface HostSettings {
   version: { major: number; minor: number }
   acceleration: Acceleration
   translationBufferMib: number
+  tscKhz: number | null
   fingerprint: Fingerprint
 }
 
@@ -101,6 +102,7 @@ function buildArguments(handle: MachineHandle, host: HostSettings): string[] {
     activeLayer: path.join(handle.layersDirectory, handle.activeLayer),
     acceleration: host.acceleration,
     translationBufferMib: host.translationBufferMib,
+    tscKhz: host.tscKhz,
     isRestore: handle.parent !== null,
     version: host.version,
   })
