@@ -41,6 +41,7 @@ const PROGRAMS = [
   { program: 'cc', packages: ['gcc', 'libc6-dev'] },
   { program: 'git', packages: ['git', 'ca-certificates'] },
   { program: 'zstd', packages: ['zstd'] },
+  { program: 'cpio', packages: ['cpio'] },
   { program: 'newuidmap', packages: ['uidmap'], onlyWithoutRoot: true },
   { program: 'fakeroot', packages: ['fakeroot'], onlyWithoutRoot: true },
 ]
