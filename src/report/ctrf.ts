@@ -18,7 +18,8 @@ export function renderCtrf(document: RunDocument): string {
     results: {
       tool: { name: 'kosa8' },
       summary: {
-        tests: tests.length, passed: count('passed'), failed: count('failed'), pending: 0, skipped: count('skipped'), other: 0,
+        tests: tests.length, passed: count('passed'), failed: count('failed'), pending: 0,
+        skipped: count('skipped'), other: 0,
         start: instantOf(document.createdAt), stop: instantOf(document.endedAt),
       },
       tests,

@@ -25,7 +25,7 @@ export function nameTrial(document: RunDocument, trial: Pick<TrialResult, 'label
 }
 
 /** Counts the tests an approach broke: regressed and missing. */
-export function countBroken({ tests }: TrialResult): number {
+function countBroken({ tests }: TrialResult): number {
   return tests.regressed.length + tests.missing.length
 }
 
@@ -44,8 +44,23 @@ export function tellDiff({ diff }: TrialResult): string {
   return `+${diff.insertions} -${diff.deletions}, ${diff.files} ${diff.files === 1 ? 'file' : 'files'}`
 }
 
+/** Figures of a trial, as every table shows them after its name and verdict. */
+export function figuresOf(trial: TrialResult): string[] {
+  const hasTests = trial.tests.state === 'parsed'
+  return [
+    tellTests(trial.tests),
+    hasTests ? String(trial.tests.fixed.length) : '–', hasTests ? String(countBroken(trial)) : '–',
+    tellDiff(trial), tellTime(trial.timingsMs), tellBytes(trial.memory.peakPrivateBytes),
+  ]
+}
+
+/** The same figures of the baseline; what it cannot have is a dash. */
+export function figuresOfBaseline({ tests, timingsMs }: NonNullable<RunDocument['baseline']>): string[] {
+  return [tellTests(tests), '–', '–', '–', tellTime(timingsMs), '–']
+}
+
 /** Time a trial took, waiting for its turn not counted. */
-export function tellTime(timingsMs: Record<string, number>): string {
+function tellTime(timingsMs: Record<string, number>): string {
   const phases = Object.entries(timingsMs).filter(([phase]) => phase !== 'wait')
   if (phases.length === 0) return '–'
   return tellDuration(phases.reduce((sum, [, milliseconds]) => sum + milliseconds, 0))
@@ -71,7 +86,9 @@ export function tellBytes(bytes: number | null): string {
 }
 
 /** At most `max` names, each made fit for its format, then how many more there are. */
-export function listNames(names: readonly string[], show: (name: string) => string, max = NAMES_SHOWN_MAX): string[] {
+export function listNames(
+  names: readonly string[], show: (name: string) => string, max = NAMES_SHOWN_MAX,
+): string[] {
   const shown = names.slice(0, max).map(show)
   return names.length > max ? [...shown, `and ${names.length - max} more`] : shown
 }
@@ -97,7 +114,7 @@ export function remarksOf(trial: TrialResult): string[] {
     ...notes,
     ...(diff?.notes ?? []),
     ...(diff?.conflicts ?? []).map((path) => `left in conflict: ${path}`),
-    ...(diff?.omitted ?? []).map((entry) => `not in the diff: ${entry.path} (${tellBytes(entry.bytes)}, ${entry.reason})`),
+    ...(diff?.omitted ?? []).map(({ path, bytes, reason }) => `not in the diff: ${path} (${tellBytes(bytes)}, ${reason})`),
     ...(hasReasonToTell(trial) ? [`tests: ${tests.reason}`] : []),
     ...tests.warnings.map((warning) => `tests: ${warning}`),
   ]

@@ -5,7 +5,7 @@
  */
 import type { RunDocument, TrialResult } from '../model/run.js'
 import {
-  countBroken, findOverlaps, listNames, nameLists, nameTrial, remarksOf, tellBytes, tellDiff, tellTests, tellTime, trialsByRank,
+  figuresOf, figuresOfBaseline, findOverlaps, listNames, nameLists, nameTrial, remarksOf, tellDiff, trialsByRank,
 } from './facts.js'
 import { HTML_STYLE } from './html-style.js'
 import { splitPatch, type PatchFile } from './patch-files.js'
@@ -49,43 +49,55 @@ function baseOf({ base }: RunDocument): string {
 function table(document: RunDocument, trials: TrialResult[]): string {
   const head = ['approach', 'verdict', 'tests passed', 'fixed', 'broke', 'diff', 'time', 'memory']
   const isNumber = (column: number): boolean => [3, 4, 6, 7].includes(column)
-  const cell = (tag: string, html: string, column: number): string => `<${tag}${isNumber(column) ? ' class="number"' : ''}>${html}</${tag}>`
-  const rows = trials.map((trial) => {
-    const hasTests = trial.tests.state === 'parsed'
-    return [
-      code(nameTrial(document, trial)), `<span class="${trial.verdict}">${trial.verdict}</span>`, tellTests(trial.tests),
-      hasTests ? String(trial.tests.fixed.length) : '–', hasTests ? String(countBroken(trial)) : '–',
-      tellDiff(trial), tellTime(trial.timingsMs), tellBytes(trial.memory.peakPrivateBytes),
-    ]
-  })
+  const cell = (tag: string, html: string, column: number): string =>
+    `<${tag}${isNumber(column) ? ' class="number"' : ''}>${html}</${tag}>`
+  const row = (tag: string, cells: string[]): string =>
+    `<tr>${cells.map((html, column) => cell(tag, html, column)).join('')}</tr>`
+  const rows = trials.map((trial) => [code(nameTrial(document, trial)), tellVerdict(trial), ...figuresOf(trial)])
   const { baseline } = document
-  if (baseline !== null) rows.push(['baseline', '–', tellTests(baseline.tests), '–', '–', '–', tellTime(baseline.timingsMs), '–'])
-  const body = rows.map((row) => `<tr>${row.map((html, column) => cell('td', html, column)).join('')}</tr>`).join('\n')
-  return `<table><thead><tr>${head.map((word, column) => cell('th', word, column)).join('')}</tr></thead><tbody>\n${body}\n</tbody></table>`
+  if (baseline !== null) rows.push(['baseline', '–', ...figuresOfBaseline(baseline)])
+  const body = rows.map((cells) => row('td', cells)).join('\n')
+  return `<table><thead>${row('th', head)}</thead><tbody>\n${body}\n</tbody></table>`
 }
 
-function card(document: RunDocument, trial: TrialResult, patches: Record<string, string>, budget: { lines: number }): string {
+function tellVerdict({ verdict }: TrialResult): string {
+  return `<span class="${verdict}">${verdict}</span>`
+}
+
+/** Lines of patches that may still be shown in the page. */
+interface Budget {
+  lines: number
+}
+
+function card(document: RunDocument, trial: TrialResult, patches: Record<string, string>, budget: Budget): string {
   const isWinner = document.winner === trial.label
   const { tests, diff } = trial
-  const own = tests.own === undefined ? ''
-    : `<p>With its own test files ${tests.own.passed} of ${tests.own.total} pass, with the original ones ${tests.passed} of ${tests.total}.</p>`
-  return `<section class="card${isWinner ? ' winner' : ''}"><h3>${code(nameTrial(document, trial))} <span class="${trial.verdict}">${trial.verdict}</span></h3>
+  const title = `${code(nameTrial(document, trial))} ${tellVerdict(trial)}`
+  const own = tests.own === undefined ? '' : `<p>With its own test files ${tests.own.passed} of ${tests.own.total} pass, `
+    + `with the original ones ${tests.passed} of ${tests.total}.</p>`
+  return `<section class="card${isWinner ? ' winner' : ''}"><h3>${title}</h3>
 ${list(trial.reasons.map(plain))}
 ${nameLists(trial).map((names) => titled(`Tests ${names.title}`, listNames(names.names, code))).join('')}
 ${titled('Test files edited', listNames(tests.tampered, code))}${own}
 ${titled('Remarks', listNames(remarksOf(trial), plain, REMARKS_SHOWN_MAX))}
-${diff === null ? '' : `<h4>Changes: ${tellDiff(trial)}</h4>${changes(diff, patches[diff.patch], budget)}`}</section>`
+${diff === null ? '' : `<h4>Changes: ${tellDiff(trial)}</h4>${changes(diff, textOf(patches, diff.patch), budget)}`}
+</section>`
+}
+
+function textOf(patches: Record<string, string>, path: string): string | undefined {
+  return Object.hasOwn(patches, path) ? patches[path] : undefined
 }
 
 type Diff = NonNullable<TrialResult['diff']>
 
-function changes(diff: Diff, patch: string | undefined, budget: { lines: number }): string {
+function changes(diff: Diff, patch: string | undefined, budget: Budget): string {
   const parts = patch === undefined ? [] : splitPatch(patch, FILE_LINES_MAX)
   // Both are in git's order; where the counts differ, the patch's own words are the title.
   const isAligned = parts.length === diff.changes.length
   if (patch === undefined || !isAligned) {
-    const names = list(listNames(diff.changes.map((change) => `${change.status} ${code(change.path)}`), (html) => html, FILES_SHOWN_MAX))
-    return names + parts.slice(0, FILES_SHOWN_MAX).map((part) => fold(code(part.header), part, budget)).join('\n')
+    const names = diff.changes.map((change) => `${change.status} ${code(change.path)}`)
+    const folds = parts.slice(0, FILES_SHOWN_MAX).map((part) => fold(code(part.header), part, budget))
+    return list(listNames(names, (html) => html, FILES_SHOWN_MAX)) + folds.join('\n')
   }
   const folds = diff.changes.slice(0, FILES_SHOWN_MAX).map((change, index) => {
     const part = parts[index] ?? { header: '', lines: [], omittedLines: 0 }
@@ -93,11 +105,12 @@ function changes(diff: Diff, patch: string | undefined, budget: { lines: number 
     const counts = change.insertions === null ? 'binary' : `+${change.insertions} −${change.deletions ?? 0}`
     return fold(`${change.status} ${from}${code(change.path)} <span class="soft">${counts}</span>`, part, budget)
   })
-  if (diff.changes.length > FILES_SHOWN_MAX) folds.push(`<p>and ${diff.changes.length - FILES_SHOWN_MAX} more files</p>`)
+  const hidden = diff.changes.length - FILES_SHOWN_MAX
+  if (hidden > 0) folds.push(`<p>and ${hidden} more files</p>`)
   return folds.join('\n')
 }
 
-function fold(title: string, { lines, omittedLines }: PatchFile, budget: { lines: number }): string {
+function fold(title: string, { lines, omittedLines }: PatchFile, budget: Budget): string {
   const shown = lines.slice(0, Math.max(0, budget.lines))
   budget.lines -= shown.length
   const hidden = omittedLines + lines.length - shown.length
@@ -108,12 +121,14 @@ function fold(title: string, { lines, omittedLines }: PatchFile, budget: { lines
 
 function line(text: string): string {
   const kind = ({ '+': 'add', '-': 'del', '@': 'hunk' } as Record<string, string>)[text[0] ?? '']
-  return `<span${kind === undefined ? '' : ` class="${kind}"`}>${escapeHtml(makeLinesVisible(text)) || ' '}</span>`
+  const style = kind === undefined ? '' : ` class="${kind}"`
+  return `<span${style}>${escapeHtml(makeLinesVisible(text)) || ' '}</span>`
 }
 
 function overlaps(document: RunDocument): string {
   const shared = findOverlaps(document).map(({ path, labels }) => `${code(path)}: ${labels.map(code).join(', ')}`)
-  return shared.length === 0 ? '' : `<h2>Changed by several approaches</h2>${list(listNames(shared, (html) => html, FILES_SHOWN_MAX))}`
+  const items = listNames(shared, (html) => html, FILES_SHOWN_MAX)
+  return items.length === 0 ? '' : `<h2>Changed by several approaches</h2>${list(items)}`
 }
 
 function titled(title: string, items: string[]): string {

@@ -10,7 +10,8 @@ import { nameTrial, trialsByRank } from './facts.js'
 import { escapeHtml, makeVisible } from './visible.js'
 
 export function renderJunit(document: RunDocument): string {
-  const suites = trialsByRank(document).map((trial) => ({ name: nameTrial(document, trial), entries: entriesOf(trial) }))
+  const suites = trialsByRank(document)
+    .map((trial) => ({ name: nameTrial(document, trial), entries: entriesOf(trial) }))
   const all = suites.flatMap((suite) => suite.entries)
   return [
     '<?xml version="1.0" encoding="UTF-8"?>',

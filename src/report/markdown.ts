@@ -7,7 +7,8 @@
 import type { RunDocument, TrialResult } from '../model/run.js'
 import type { FileChange } from '../model/diff.js'
 import {
-  countBroken, findOverlaps, listNames, nameLists, nameTrial, remarksOf, tellBytes, tellDiff, tellTests, tellTime, trialsByRank,
+  figuresOf, figuresOfBaseline, findOverlaps, listNames, nameLists, nameTrial, remarksOf, tellBytes, tellTests,
+  trialsByRank,
 } from './facts.js'
 import { codeSpan, escapeHtml, escapeMarkdown, makeVisible } from './visible.js'
 
@@ -46,17 +47,11 @@ function summary({ id, base, baseline, reasons, error }: RunDocument): string {
 
 function table(document: RunDocument, trials: TrialResult[]): string {
   const rows = trials.map((trial) => {
-    const hasTests = trial.tests.state === 'parsed'
     const name = codeCell(nameTrial(document, trial))
-    return [
-      document.winner === trial.label ? `**${name}**` : name,
-      trial.verdict, tellTests(trial.tests),
-      hasTests ? trial.tests.fixed.length : '–', hasTests ? countBroken(trial) : '–',
-      tellDiff(trial), tellTime(trial.timingsMs), tellBytes(trial.memory.peakPrivateBytes),
-    ]
+    return [document.winner === trial.label ? `**${name}**` : name, trial.verdict, ...figuresOf(trial)]
   })
   const { baseline } = document
-  if (baseline !== null) rows.push(['baseline', '–', tellTests(baseline.tests), '–', '–', '–', tellTime(baseline.timingsMs), '–'])
+  if (baseline !== null) rows.push(['baseline', '–', ...figuresOfBaseline(baseline)])
   return [
     '| approach | verdict | tests passed | fixed | broke | diff | time | memory |',
     '| --- | --- | --- | --: | --: | --- | --: | --: |',
@@ -82,8 +77,9 @@ function details(document: RunDocument, trial: TrialResult): string {
 }
 
 function ownTests({ tests }: TrialResult): string {
-  if (tests.own === undefined) return ''
-  return `With its own test files: ${tests.own.passed} of ${tests.own.total} pass; with the original ones: ${tests.passed} of ${tests.total}.`
+  const { own, passed, total } = tests
+  if (own === undefined) return ''
+  return `With its own test files: ${own.passed} of ${own.total} pass; with the original ones: ${passed} of ${total}.`
 }
 
 function titledList(title: string, lines: string[]): string {
@@ -99,9 +95,10 @@ function tellChange(change: FileChange): string {
 }
 
 function overlaps(document: RunDocument): string {
-  const shared = findOverlaps(document)
-  const lines = listNames(shared.map(({ path, labels }) => `${codeSpan(path)}: ${labels.map(codeSpan).join(', ')}`), (line) => line, FILES_SHOWN_MAX)
-  return lines.length === 0 ? '' : ['### Changed by several approaches', '', ...lines.map((line) => `- ${line}`)].join('\n')
+  const shared = findOverlaps(document).map(({ path, labels }) => `${codeSpan(path)}: ${labels.map(codeSpan).join(', ')}`)
+  if (shared.length === 0) return ''
+  const lines = listNames(shared, (line) => line, FILES_SHOWN_MAX).map((line) => `- ${line}`)
+  return ['### Changed by several approaches', '', ...lines].join('\n')
 }
 
 function howToLook(document: RunDocument, trials: TrialResult[]): string {
@@ -110,5 +107,6 @@ function howToLook(document: RunDocument, trials: TrialResult[]): string {
   if (base === null || refs.length === 0) return ''
   const commands = refs.map((trial) => `git diff ${base.commit.slice(0, 12)}..${trial.diff?.ref ?? ''}`)
   const apply = `kosa8 apply ${document.id} ${document.winner ?? refs[0]?.label ?? ''}`
-  return ['### Look closer', '', '```sh', ...listNames([...commands, apply], (line) => makeVisible(line)), '```'].join('\n')
+  const lines = listNames([...commands, apply], (line) => makeVisible(line))
+  return ['### Look closer', '', '```sh', ...lines, '```'].join('\n')
 }

@@ -16,7 +16,9 @@ export interface RunListEntry {
 const COLOURS: Partial<Record<RunPhase, number>> = { completed: 32, failed: 31, cancelled: 33, interrupted: 33 }
 
 /** A table with one line per run, in the order given. */
-export function renderRunsList(runs: readonly RunListEntry[], options: { colour?: boolean; columns?: number } = {}): string {
+export function renderRunsList(
+  runs: readonly RunListEntry[], options: { colour?: boolean; columns?: number } = {},
+): string {
   if (runs.length === 0) return 'no runs yet\n'
   const head = ['run', 'started', 'state', 'winner', 'approaches', 'repository'].map((text) => ({ text }))
   const rows = runs.map((run) => [

@@ -20,8 +20,11 @@ export interface TableLayout {
 }
 
 /** East Asian wide and emoji ranges; a simple table is enough for alignment. */
-const WIDE =
-  /[\u1100-\u115f\u2e80-\u303e\u3041-\u33ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1f64f}\u{1f680}-\u{1f6ff}\u{1f900}-\u{1f9ff}\u{20000}-\u{3fffd}]/u
+const WIDE = new RegExp(`[${[
+  '\\u1100-\\u115f', '\\u2e80-\\u303e', '\\u3041-\\u4dbf', '\\u4e00-\\ua4cf', '\\uac00-\\ud7a3', '\\uf900-\\ufaff',
+  '\\ufe30-\\ufe4f', '\\uff00-\\uff60', '\\uffe0-\\uffe6',
+  '\\u{1f300}-\\u{1f64f}', '\\u{1f680}-\\u{1f6ff}', '\\u{1f900}-\\u{1f9ff}', '\\u{20000}-\\u{3fffd}',
+].join('')}]`, 'u')
 const COMBINING = /\p{Mark}/u
 /** The last column keeps at least this width. */
 const LAST_WIDTH_MIN = 12

@@ -3,7 +3,7 @@
  */
 import type { RunDocument, TrialResult, Verdict } from '../model/run.js'
 import {
-  countBroken, listNames, nameLists, nameTrial, remarksOf, tellBytes, tellDiff, tellTests, tellTime, trialsByRank,
+  figuresOf, figuresOfBaseline, listNames, nameLists, nameTrial, remarksOf, trialsByRank,
 } from './facts.js'
 import type { ReportOptions } from './reporter.js'
 import { layOutTable, paint, wrapText, type Cell } from './table.js'
@@ -16,9 +16,12 @@ const REMARKS_SHOWN_MAX = 8
 const VERDICT_COLOUR: Record<Verdict, number> = { better: 32, same: 39, worse: 31, unscored: 33 }
 
 /** Renders the document as a table with reasons below. */
-export function renderText(document: RunDocument, { colour = false, columns = COLUMNS_DEFAULT }: ReportOptions = {}): string {
+export function renderText(document: RunDocument, options: ReportOptions = {}): string {
+  const { colour = false, columns = COLUMNS_DEFAULT } = options
   const width = Math.max(COLUMNS_MIN, columns)
-  const rows = [heading(), ...baselineRow(document), ...trialsByRank(document).map((trial) => trialRow(document, trial))]
+  const trials = trialsByRank(document)
+  const rows = [heading(), ...baselineRow(document), ...trials.map((trial) => trialRow(document, trial))]
+  const { error } = document
   const lines = [
     `run ${document.id}: ${document.state}`,
     '',
@@ -26,34 +29,29 @@ export function renderText(document: RunDocument, { colour = false, columns = CO
     '',
     paint(document.winner === null ? 'no winner' : `winner: ${makeVisible(document.winner)}`, 1, colour),
     ...document.reasons.flatMap((reason) => bullet(makeVisible(reason), width)),
-    ...(document.error === null ? [] : bullet(makeVisible(`${document.error.code}: ${document.error.message}`), width)),
-    ...trialsByRank(document).flatMap((trial) => trialSection(document, trial, width, colour)),
+    ...(error === null ? [] : bullet(makeVisible(`${error.code}: ${error.message}`), width)),
+    ...trials.flatMap((trial) => trialSection(document, trial, width, colour)),
   ]
   return `${lines.join('\n')}\n`
 }
 
 function heading(): Cell[] {
-  return ['approach', 'verdict', 'tests', 'fixed', 'broke', 'diff', 'time', 'memory', 'notes'].map((text) => ({ text }))
+  const words = ['approach', 'verdict', 'tests', 'fixed', 'broke', 'diff', 'time', 'memory', 'notes']
+  return words.map((text) => ({ text }))
 }
 
 function baselineRow({ baseline }: RunDocument): Cell[][] {
   if (baseline === null) return []
-  const { tests, timingsMs, error } = baseline
-  const note = error === null ? tests.reason ?? '' : error.message
-  return [['baseline', '–', tellTests(tests), '–', '–', '–', tellTime(timingsMs), '–', makeVisible(note)].map((text) => ({ text }))]
+  const { tests, error } = baseline
+  const note = makeVisible(error === null ? tests.reason ?? '' : error.message)
+  return [['baseline', '–', ...figuresOfBaseline(baseline), note].map((text) => ({ text }))]
 }
 
 function trialRow(document: RunDocument, trial: TrialResult): Cell[] {
-  const hasTests = trial.tests.state === 'parsed'
   return [
     { text: makeVisible(nameTrial(document, trial)) },
     { text: trial.verdict, colour: VERDICT_COLOUR[trial.verdict] },
-    { text: tellTests(trial.tests) },
-    { text: hasTests ? String(trial.tests.fixed.length) : '–' },
-    { text: hasTests ? String(countBroken(trial)) : '–' },
-    { text: tellDiff(trial) },
-    { text: tellTime(trial.timingsMs) },
-    { text: tellBytes(trial.memory.peakPrivateBytes) },
+    ...figuresOf(trial).map((text) => ({ text })),
     { text: makeVisible(noteOf(trial)) },
   ]
 }
