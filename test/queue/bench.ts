@@ -9,7 +9,7 @@ import { startRedis, stopRedis, type RedisServer, type RedisServerConfig } from 
 import { createPaths, preparePaths } from '../../src/store/paths.js'
 import { RunStore } from '../../src/store/run-store.js'
 
-export const LOCK_DURATION_MS = 1000
+export const LOCK_DURATION_MS = 2000
 
 /** One state home with its Redis. */
 export class QueueBench {

@@ -141,7 +141,7 @@ describe('a claim', () => {
     await queue.enqueueRun(run, trials)
     const claim = await queue.claimTrial('w')
     const other = await sameQueue()
-    expect(await claimSoon(other, 3 * LOCK_DURATION_MS)).toBeNull()
+    expect(await claimSoon(other, 2 * LOCK_DURATION_MS)).toBeNull()
     expect(claim?.lost.aborted).toBe(false)
     expect(await claim?.finish()).toBe(true)
   })
@@ -219,7 +219,7 @@ describe('a claim', () => {
     const child = startScript(script, [bench.home, bench.server.socketPath, `test${runs}`])
     const second = new Promise<string>((resolve) => child.stdout?.once('data', (chunk: Buffer) => resolve(chunk.toString())))
     // The other worker polls in a process of its own while this one does nothing but count.
-    const until = Date.now() + 4 * LOCK_DURATION_MS
+    const until = Date.now() + 2 * LOCK_DURATION_MS
     while (Date.now() < until) Math.sqrt(until)
     if (claim !== null) await whenLost(claim)
     expect(claim?.lost.reason).toMatchObject({ code: 'QUEUE_UNREACHABLE', message: expect.stringContaining(`${run}/a@k=x:1/1`) as string })
