@@ -22,7 +22,6 @@ export function addExec(cli: Cli, program: Command): void {
     summary: 'Run a command in a sandbox, without a shell, and end with its status.',
     examples: ['kosa8 exec db -- uname -a', 'kosa8 exec web --cwd /workspace -- npm test'],
   }, exec)
-    .passThroughOptions()
     .option('--cwd <dir>', 'folder in the sandbox')
     .option('--user <name>', 'user in the sandbox (default: root)')
     .option('--env <name=value>', 'environment variable; may be given several times', repeatedOption)

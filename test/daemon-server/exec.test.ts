@@ -1,5 +1,4 @@
 import { createHash } from 'node:crypto'
-import { Readable } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { Kosa8Client } from '../../src/sdk/client.js'
 import { CREDIT_BYTES } from '../../src/protocol/exec-frames.js'
@@ -10,12 +9,6 @@ async function openSandbox() {
   const client = new Kosa8Client({ home, startsDaemon: false })
   await client.createSandbox({ name: 'db' })
   return { sandbox: client.sandbox('db'), processes: services.sandboxes.processes, services }
-}
-
-async function readText(stream: Readable): Promise<string> {
-  const chunks: Buffer[] = []
-  for await (const chunk of stream) chunks.push(chunk as Buffer)
-  return Buffer.concat(chunks).toString()
 }
 
 describe('a command in a sandbox', () => {

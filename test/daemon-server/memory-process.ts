@@ -4,6 +4,8 @@ import type { GuestExit, GuestProcess, LeftoverProcess } from '../../src/guest/s
 import type { ExecRequest } from '../../src/protocol/sandboxes.js'
 import { createDeferred } from '../../src/util/deferred.js'
 
+const VERBS = ['cat', 'flood', 'print', 'daemon', 'chatter', 'wait']
+
 /**
  * `cat` copies its input; `flood N` prints N bytes and notes how far it got; `print OUT ERR` prints and ends;
  * `daemon` ends and leaves its output open; `chatter` ends and goes on printing; `wait` ends by a signal only.
@@ -15,6 +17,7 @@ export class MemoryProcess implements GuestProcess {
   readonly sizes: { rows: number; columns: number }[] = []
   producedBytes = 0
   isClosed = false
+  isEnded = false
   private readonly end = createDeferred<GuestExit>()
   readonly exited = this.end.promise
   private chatter: NodeJS.Timeout | undefined
@@ -23,6 +26,7 @@ export class MemoryProcess implements GuestProcess {
     this.stdin = request.stdin === true ? new PassThrough() : null
     const [verb, ...args] = request.argv
     const output = this.stdout as PassThrough
+    if (verb !== undefined && !VERBS.includes(verb)) throw new Error(`a process in memory cannot ${verb}`)
     if (verb === 'cat') this.cat(output)
     if (verb === 'flood') this.flood(Number(args[0]))
     if (verb === 'print') {
@@ -68,6 +72,7 @@ export class MemoryProcess implements GuestProcess {
   }
 
   private finish(exit: GuestExit): void {
+    this.isEnded = true
     clearInterval(this.chatter)
     if (this.stdout instanceof PassThrough) this.stdout.end()
     this.stderr.end()

@@ -135,7 +135,7 @@ export class MemoryRuns implements RunService {
   private readonly changed = new EventEmitter().setMaxListeners(0)
 
   push(event: EventInput): void {
-    this.log.push({ seq: this.log.length, at: '2026-01-02T03:04:05.000Z', ...event } as RunEvent)
+    this.log.push({ seq: this.log.length, at: '2026-01-02T03:04:05.000Z', ...event })
     this.changed.emit('event')
   }
 

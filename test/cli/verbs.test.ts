@@ -1,0 +1,171 @@
+import { mkdir, writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { MEMORY_MIB_MIN } from '../../src/protocol/sandboxes.js'
+import { RUN_ID } from '../daemon-server/memory-services.js'
+import { serveHome, settingsOf, temporaryFolder, type ServedHome } from '../daemon-server/serve.js'
+import { runDocument } from './documents.js'
+import { startCli, typeCommand, type CliOptions } from './run-cli.js'
+
+async function serveRun(hasEnded = true): Promise<ServedHome & { type: (line: string, options?: Partial<CliOptions>) => ReturnType<typeof typeCommand> }> {
+  const served = await serveHome()
+  served.services.runs.requests.push({ repository: '/repo', sandbox: null, approaches: [{ label: 'a' }, { label: 'b' }] } as never)
+  if (hasEnded) served.services.runs.finish(runDocument())
+  return { ...served, type: (line, options) => typeCommand(line.split(' '), { settings: served.settings, ...options }) }
+}
+
+describe('kosa8', () => {
+  const VERBS = ['fork', 'runs ls', 'runs show', 'runs rm', 'report', 'diff', 'apply', 'create', 'ls', 'exec', 'rm', 'checkpoint', 'checkpoint ls',
+    'checkpoint rm', 'image build', 'image ls', 'image rm', 'daemon start', 'daemon stop', 'daemon status']
+  it.each(VERBS)('%s has help with an example and --json', async (verb) => {
+    const { status, stdout, stderr } = await typeCommand([...verb.split(' '), '--help'], { settings: settingsOf(await temporaryFolder()) })
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
+    expect(stdout).toMatch(/\nExample:\n {2}\$ kosa8 /)
+    expect(stdout).toContain('--json')
+  })
+
+  it('without a verb, or with one it does not know, is wrong use', async () => {
+    const settings = settingsOf(await temporaryFolder())
+    expect(await typeCommand([], { settings })).toMatchObject({ status: 2, stdout: '' })
+    expect(await typeCommand(['frok'], { settings })).toEqual({ status: 2, stdout: '', stderr: 'kosa8: unknown command \'frok\'\nhint: Did you mean fork?\n' })
+    expect(await typeCommand(['rm'], { settings })).toMatchObject({ status: 2, stderr: 'kosa8: missing required argument \'name\'\nhint: see `kosa8 --help`\n' })
+    expect((await typeCommand(['create', 'x', '--mem', '1M'], { settings })).stderr).toContain(`use at least ${MEMORY_MIB_MIN}M`)
+  })
+
+  it('says its version', async () => {
+    expect((await typeCommand(['--version'], { settings: settingsOf('/nowhere') })).stdout).toMatch(/^\d+\.\d+\.\d+\n$/)
+  })
+})
+
+describe('kosa8 runs', () => {
+  it('lists runs, also as JSON', async () => {
+    const { type } = await serveRun()
+    expect((await type('runs')).stdout).toMatch(new RegExp(`${RUN_ID} .*completed .*a, b`))
+    expect(JSON.parse((await type('runs ls --json')).stdout)).toMatchObject([{ id: RUN_ID, winner: 'a' }])
+  })
+
+  it('shows how a run ended, by id or as the latest', async () => {
+    const { type } = await serveRun()
+    expect((await type(`runs show ${RUN_ID}`)).stdout).toContain(`run ${RUN_ID}: completed`)
+    expect(JSON.parse((await type('runs show latest --json')).stdout)).toEqual(runDocument())
+    expect(await type('runs show r20260102-030405-ffffffff')).toMatchObject({ status: 2, stderr: expect.stringContaining('there is no run') as string })
+    expect(await type('runs show nonsense')).toMatchObject({ status: 2, stderr: 'kosa8: path id: not the id of a run\n' })
+  })
+
+  it('shows where a run is that goes on', async () => {
+    const { type } = await serveRun(false)
+    expect((await type('runs show latest')).stdout).toMatch(/: running\na {2}#1 {2}strategy {2}writing\n/)
+  })
+
+  it('follows a run with the output of its trials made visible, and leaves it alone when it is left', async () => {
+    const { settings, services } = await serveRun(false)
+    const cli = startCli(['runs', 'show', 'latest', '--follow'], { settings })
+    services.runs.push({ type: 'trial-output', label: 'a', repeat: 2, stream: 'stdout', text: 'one\n\u001b[2Jtwo\n' })
+    await expect.poll(() => cli.stderrSoFar()).toBe('a #2 | one\na #2 | ␛[2Jtwo\n')
+    cli.press('SIGINT')
+    services.runs.finish(runDocument())
+    expect((await cli.ended).status).toBe(0)
+    expect(services.runs.cancellations).toEqual([])
+  })
+
+  it('prints the log of one trial', async () => {
+    const { type, services, home } = await serveRun()
+    services.runs.folder = home
+    await mkdir(path.join(home, 'trials', 'a', '1'), { recursive: true })
+    await writeFile(path.join(home, 'trials', 'a', '1', 'log'), 'line\n\u001b[2J')
+    expect((await type('runs show latest --log a')).stdout).toBe('line\n\u001b[2J')
+    expect((await type('runs show latest --log a', { terminals: { stdout: true } })).stdout).toBe('line\n␛[2J')
+    expect(await type('runs show latest --log b/7')).toMatchObject({ status: 2, stderr: 'kosa8: the run\'s folder has no file trials/b/7/log\n' })
+  })
+
+  it('removes a run', async () => {
+    const { type, services } = await serveRun()
+    expect((await type('runs rm latest')).stdout).toBe(`removed ${RUN_ID}\n`)
+    expect(services.runs.removed).toEqual([RUN_ID])
+  })
+})
+
+describe('results of a run', () => {
+  it.each(['text', 'md', 'html', 'json', 'junit', 'ctrf'])('are reported as %s', async (format) => {
+    const { type, services, home } = await serveRun()
+    services.runs.folder = home
+    await mkdir(path.join(home, 'trials', 'a', '1'), { recursive: true })
+    await writeFile(path.join(home, 'trials', 'a', '1', 'patch'), 'diff --git a/x b/x\n')
+    const { status, stdout } = await type(`report latest --format ${format}`)
+    expect(status).toBe(0)
+    expect(stdout).toMatch({ text: /^run r/, md: /^#/, html: /^<!doctype html>/i, json: /^\{/, junit: /^<\?xml/, ctrf: /^\{/ }[format] as RegExp)
+  })
+
+  it('are not reported before there are any, nor in a form nobody knows', async () => {
+    const { type } = await serveRun(false)
+    expect(await type('report latest')).toMatchObject({ status: 2, stderr: expect.stringMatching(/has no results yet: it is running\nhint: follow it with/) as string })
+    expect((await type('report latest --format pdf')).stderr).toContain('Allowed choices are text, md, html, json, junit, ctrf.')
+  })
+
+  it('are compared by patch and brought into a branch', async () => {
+    const { type, services } = await serveRun()
+    expect((await type('diff latest a')).stdout).toBe('diff a base\n')
+    expect(JSON.parse((await type('diff latest a b/2 --json')).stdout)).toEqual({ run: RUN_ID, a: 'a', b: 'b/2', patch: 'diff a b/2\n' })
+    expect((await type('apply latest a --branch fix')).stdout).toBe('fix is at cccccccccccc: 1 changed file\n')
+    expect(services.runs.applied).toEqual([{ approach: 'a', branch: 'fix' }])
+  })
+})
+
+describe('sandboxes', () => {
+  it('are created, listed, checkpointed and removed', async () => {
+    const { type } = await serveRun()
+    expect((await type('create db --mem 512M')).stdout).toBe('db is running (base, 512 MiB, egress deny)\n')
+    expect((await type('create db')).stderr).toBe('kosa8: there is a sandbox db\nhint: take another name\n')
+    expect((await type('ls')).stdout).toMatch(/db +running +base +512 MiB +40 MiB +1 +deny/)
+    expect((await typeCommand(['checkpoint', 'db', '--label', 'before it'], { settings: (await serveHome()).settings })).status).toBe(2)
+    expect((await type('checkpoint db --label before')).stdout).toBe('took db-ckpt-1 "before" (paused 13 ms)\n')
+    expect(JSON.parse((await type('checkpoint ls db --json')).stdout)).toMatchObject([{ id: 'db-ckpt-1', label: 'before' }])
+    expect((await type('checkpoint rm db db-ckpt-1')).stdout).toBe('removed db-ckpt-1\n')
+    expect((await type('checkpoint ls db')).stdout).toBe('no checkpoints yet\n')
+    expect((await type('rm db')).stdout).toBe('removed db\n')
+    expect((await type('ls --json')).stdout).toBe('[]\n')
+  })
+
+  it('run commands with their flags, input, output and status', async () => {
+    const { type, services } = await serveRun()
+    await type('create db')
+    expect(await type('exec db -- print out err 7')).toEqual({ status: 7, stdout: 'out', stderr: 'err' })
+    expect(await type('exec db --cwd /tmp --env A=b=c -- cat --json', { stdin: 'typed' })).toMatchObject({ status: 0, stdout: 'typed' })
+    expect(services.sandboxes.processes[1]?.request).toMatchObject({ argv: ['cat', '--json'], cwd: '/tmp', env: { A: 'b=c' }, stdin: true })
+    expect(JSON.parse((await type('exec --json db -- print out err 7')).stdout)).toEqual({ code: 7, signal: null, stdout: 'out', stderr: 'err' })
+    expect(await type('exec db -- missing')).toMatchObject({ status: 3, stderr: 'kosa8: missing: no such program\nhint: check the name\n' })
+  })
+
+  it('pass a signal to the command and end as it does', async () => {
+    const { settings, services, type } = await serveRun()
+    await type('create db')
+    const cli = startCli(['exec', 'db', '--', 'wait'], { settings })
+    await expect.poll(() => services.sandboxes.processes.length).toBe(1)
+    await expect.poll(() => { cli.press('SIGTERM'); return services.sandboxes.processes[0]?.isEnded }).toBe(true)
+    expect((await cli.ended).status).toBeGreaterThan(2)
+  })
+})
+
+describe('kosa8 daemon and image', () => {
+  it('say what the daemon does', async () => {
+    const { type } = await serveRun()
+    const { status, stdout } = await type('daemon status')
+    expect(status).toBe(0)
+    expect(stdout).toContain('accelerator: tcg (there is no /dev/kvm)\nmemory: 1024 MiB of 4096 MiB reserved, 3072 MiB free\n')
+    expect(stdout).toContain(`${RUN_ID}/b/1 waits: needs 310 MiB, 120 MiB free`)
+    expect(JSON.parse((await type('daemon start --json')).stdout)).toMatchObject({ running: true, pid: process.pid })
+  })
+
+  it('say that none runs, without starting one', async () => {
+    const settings = settingsOf(await temporaryFolder())
+    expect(await typeCommand(['daemon', 'status'], { settings })).toEqual({ status: 3, stdout: 'the daemon does not run\n', stderr: '' })
+    expect(await typeCommand(['daemon', 'stop'], { settings })).toEqual({ status: 0, stdout: 'the daemon was not running\n', stderr: '' })
+  })
+
+  it('list and remove images', async () => {
+    const { type } = await serveRun()
+    expect((await type('image ls')).stdout).toMatch(/base +0123456789abcdef +2026-01-02 03:04 +300 MiB/)
+    expect((await type('image rm base')).stdout).toBe('removed base\n')
+    expect(await type('image rm base')).toMatchObject({ status: 2, stderr: 'kosa8: there is no image base\n' })
+  })
+})
