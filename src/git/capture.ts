@@ -10,7 +10,7 @@ import { recordTips } from './checkpoint-tips.js'
 import { BASE_INDEX, BASE_MARKER, openEvidence } from './evidence.js'
 import { runGit } from './host-git.js'
 import { privateEnvironment } from './private-git.js'
-import { refName, setRef, type Repository } from './repository.js'
+import { BASE_REF, refName, setRef, type Repository } from './repository.js'
 import { keepCommit, withScratch } from './scratch.js'
 import { stageWorkingTree, type StageLimits } from './stage.js'
 import { receiveTree, type TransferLimits } from './transfer.js'
@@ -21,13 +21,13 @@ const CAPTURE_LIMITS: StageLimits & TransferLimits = {
 }
 
 /**
- * Fixes the base of a run at the checkpoint and keeps it as `refs/kosa8/<run>/base`.
+ * Fixes the base of a run at the checkpoint and keeps it as `refs/kosa8/<run>/_base`.
  * @returns the base, the same as before when no file changed, and remarks.
  */
 export async function captureBase(
   workspace: Workspace, repository: Repository, installed: Base, options: { run: string; signal?: AbortSignal },
 ): Promise<{ base: Base; notes: string[] }> {
-  const ref = await refName(options.run, 'base')
+  const ref = await refName(options.run, BASE_REF)
   const place = await openEvidence(workspace, installed, 'capture.index', options.signal)
   // Taken before the look at the tree: what changes while we look counts as changed later.
   const marker = `${place.gitDir}/capture.marker`

@@ -10,7 +10,7 @@ import { listChanges } from './changes.js'
 import { makeCommit } from './commit.js'
 import { objectFormatOf, openEvidence } from './evidence.js'
 import { readGuestState } from './guest-state.js'
-import { listIgnored, listSpecial } from './ignored.js'
+import { findIgnored, listIgnored, listSpecial } from './ignored.js'
 import { writeProvenPatch } from './patch.js'
 import { refName, setRef, type Repository } from './repository.js'
 import { keepCommit, withScratch } from './scratch.js'
@@ -29,6 +29,8 @@ export interface CollectOptions {
   patchFile: string
   patch: string
   limits?: Partial<StageLimits>
+  /** True: new and changed files that are ignored are taken in too, within the limits. */
+  includeIgnored?: boolean
   signal?: AbortSignal
 }
 
@@ -50,7 +52,9 @@ export async function collectDiff(
   const ref = await refName(options.run, options.label, String(options.repeat))
   const place = await openEvidence(workspace, base, 'collect.index', signal)
   const state = await readGuestState(workspace, place, base)
-  const staged = await stageWorkingTree(place, limits, state.forced)
+  const staged = await stageWorkingTree(place, limits, {
+    forced: [...state.forced, ...options.includeIgnored === true ? await findIgnored(place) : []], submodules: state.submodules,
+  })
   const tree = checkObjectId(staged.tree, objectFormatOf(base))
   const left = [...staged.omitted, ...await listSpecial(place), ...await listIgnored(place)]
   const submodules = await noteSubmodules(place)
@@ -79,8 +83,13 @@ export function countChanges(changes: readonly FileChange[]): Pick<TrialDiff, 'f
   return { files: changes.length, insertions: sum((change) => change.insertions), deletions: sum((change) => change.deletions) }
 }
 
+const OMITTED_MAX = 500
+
 /** A path that is in the diff after all (ignored, yet added on purpose) was not left out. */
 function withoutCollected(left: OmittedPath[], changes: readonly FileChange[]): OmittedPath[] {
   const collected = new Set(changes.filter((change) => change.status !== 'D').map((change) => change.path))
-  return left.filter((entry) => !collected.has(entry.path))
+  const entries = left.filter((entry) => !collected.has(entry.path))
+  const rest = entries.splice(OMITTED_MAX)
+  if (rest.length === 0) return entries
+  return [...entries, { path: '…', bytes: rest.reduce((sum, entry) => sum + entry.bytes, 0), reason: `${rest.length} more` }]
 }

@@ -31,7 +31,8 @@ export function objectFormatOf(base: Base): 'sha1' | 'sha256' {
 // Copies of an index keep its time: by it git knows which entries it must compare by content.
 const RESTORE_SCRIPT = `
 [ -d "$1/objects/pack" ] && [ -f "$1/${BASE_INDEX}" ] && [ -f "$1/${BASE_MARKER}" ] || exit 66
-cd "$1" || exit 66
+if [ -L "$5" ]; then exit 67; fi
+mkdir -p "$5" && cd "$1" || exit 66
 rm -rf hooks commondir config.worktree objects/info/alternates objects/info/http-alternates info/grafts || exit 1
 mkdir -p refs info && printf %s "$2" > config && printf %s "$3" > info/attributes && printf 'ref: refs/heads/kosa8\\n' > HEAD || exit 1
 rm -f "$4" "$4.lock" && cp -p "${BASE_INDEX}" "$4"
@@ -47,9 +48,12 @@ export async function openEvidence(
   const gitDir = evidenceFolder(workspace)
   const index = `${gitDir}/${indexName}`
   const result = await workspace.run(
-    ['sh', '-c', RESTORE_SCRIPT, 'sh', gitDir, privateConfig(objectFormatOf(base)), BYTE_WISE_ATTRIBUTES, index],
+    ['sh', '-c', RESTORE_SCRIPT, 'sh', gitDir, privateConfig(objectFormatOf(base)), BYTE_WISE_ATTRIBUTES, index, workspace.path],
     { cwd: '/', ...(signal === undefined ? {} : { signal }) },
   )
+  if (result.exitCode === 67) {
+    throw new Kosa8Error('EVIDENCE_REFUSED', `${workspace.path} was replaced by a link`)
+  }
   if (result.exitCode !== 0) {
     throw new Kosa8Error('EVIDENCE_REFUSED', `kosa8's record of the base in the guest, ${gitDir}, was destroyed`, {
       hint: 'the strategy must leave that folder alone', details: { exitCode: result.exitCode },

@@ -6,18 +6,22 @@
 import type { Base } from '../model/run.js'
 import { BASE_TIPS } from './evidence.js'
 import { readGuestRefs } from './guest-refs.js'
-import { showPath, splitRecords } from './paths.js'
+import { pathKey, showPath, splitRecords } from './paths.js'
 import { privateEnvironment } from './private-git.js'
-import { runInPlace, type StagePlace } from './stage-place.js'
+import { runInPlace, stageGit, type StagePlace } from './stage-place.js'
 import type { Workspace } from './workspace.js'
 
 /** What the guest's `.git` says beside the working tree. */
 export interface GuestState {
   notes: string[]
   conflicts: string[]
-  /** Paths the guest's index holds although they are ignored. */
+  /** Paths the guest's index holds although they are ignored; those of the base's index are not among them. */
   forced: Buffer[]
+  /** Paths the guest's index holds as submodules, and the base does not. */
+  submodules: Buffer[]
 }
+
+const NOTHING: GuestState = { notes: [], conflicts: [], forced: [], submodules: [] }
 
 const STATE_SCRIPT = `
 g="$1/.git"; rm -f "$2"
@@ -37,15 +41,16 @@ export async function readGuestState(workspace: Workspace, place: StagePlace, ba
     cwd: '/', timeoutMs: TIME_LIMIT_MS, ...(place.signal === undefined ? {} : { signal: place.signal }),
   })
   const words = new Set(listed.stdout.toString('latin1').split('\n'))
-  if (words.has('missing')) return { notes: ['the .git folder was removed'], conflicts: [], forced: [] }
-  if (words.has('replaced')) return { notes: ['the .git folder was replaced'], conflicts: [], forced: [] }
+  if (words.has('missing')) return { ...NOTHING, notes: ['the .git folder was removed'] }
+  if (words.has('replaced')) return { ...NOTHING, notes: ['the .git folder was replaced'] }
   const guestIndex = { ...place, index: copy }
   const conflicts = await listConflicts(guestIndex)
   const operation = nameOperation(words)
   return {
     notes: [...operation === null ? [] : [`${operation} in progress`], ...await noteCommits(workspace, place, base, operation)],
     conflicts,
-    forced: await listForced(guestIndex),
+    forced: await listAdded(guestIndex, place, ['ls-files', '-c', '-i', '-z', '--exclude-standard']),
+    submodules: (await listAdded(guestIndex, place, ['ls-files', '-s', '-z'])).filter(isSubmodule).map(pathOf),
   }
 }
 
@@ -61,14 +66,25 @@ function nameOperation(words: Set<string>): string | null {
 async function listConflicts(guestIndex: StagePlace): Promise<string[]> {
   const result = await runInPlace(guestIndex, ['git', 'ls-files', '-u', '-z'])
   if (result.exitCode !== 0) return []
-  const paths = splitRecords(result.stdout).map((entry) => showPath(entry.subarray(entry.indexOf(9) + 1)))
+  const paths = splitRecords(result.stdout).map((record) => showPath(pathOf(record)))
   return [...new Set(paths)].slice(0, CONFLICTS_MAX)
 }
 
-/** Paths somebody added although a rule hides them; an unreadable index has none. */
-async function listForced(guestIndex: StagePlace): Promise<Buffer[]> {
-  const result = await runInPlace(guestIndex, ['git', 'ls-files', '-c', '-i', '-z', '--exclude-standard'])
-  return result.exitCode === 0 ? splitRecords(result.stdout) : []
+/** Records a listing of the guest's index has and the same listing of ours has not; none when it is unreadable. */
+async function listAdded(guestIndex: StagePlace, place: StagePlace, args: string[]): Promise<Buffer[]> {
+  const result = await runInPlace(guestIndex, ['git', ...args])
+  if (result.exitCode !== 0) return []
+  const known = new Set(splitRecords(await stageGit(place, args)).map(pathKey))
+  return splitRecords(result.stdout).filter((record) => !known.has(pathKey(record)))
+}
+
+/** Of a record `<mode> <id> <stage>\t<path>`. */
+function isSubmodule(record: Buffer): boolean {
+  return record.subarray(0, 7).toString('latin1') === '160000 '
+}
+
+function pathOf(record: Buffer): Buffer {
+  return record.subarray(record.indexOf(9) + 1)
 }
 
 async function noteCommits(

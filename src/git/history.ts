@@ -7,7 +7,7 @@
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { Base } from '../model/run.js'
-import { runGit } from './host-git.js'
+import { runGit, tryGit } from './host-git.js'
 import { placeOf, type Repository } from './repository.js'
 
 /** What is packed for a guest. */
@@ -31,15 +31,16 @@ export async function planHistory(
   repository: Repository, head: string, base: Base, fullBytesMax: number,
 ): Promise<HistoryPlan> {
   const sizeBytes = await measureObjects(repository)
-  const refs = sizeBytes > fullBytesMax ? null : await listRefs(repository)
+  const isPartial = (await tryGit(placeOf(repository), ['config', '--get-regexp', '^remote\\..*\\.promisor$'])).code === 0
+  const refs = isPartial || sizeBytes > fullBytesMax ? null : await listRefs(repository)
   const tips = [...new Set([head, base.commit])]
   if (refs !== null) {
     return { depth: 'full', shallow: await readShallow(repository), refs, tips: [...new Set([...tips, ...refs.map((ref) => ref.oid)])], notes: [] }
   }
-  const mebibytes = Math.round(sizeBytes / 1024 / 1024)
+  const reason = isPartial ? 'it is a partial clone' : `it has ${Math.round(sizeBytes / 1024 / 1024)} MiB of objects or too many refs`
   return {
     depth: 'shallow', shallow: [head], refs: [], tips,
-    notes: [`history uploaded shallow: the repository has ${mebibytes} MiB of objects, only its last commit is in the guest`],
+    notes: [`history uploaded shallow: only the last commit of the repository is in the guest, ${reason}`],
   }
 }
 

@@ -17,7 +17,7 @@ const FILES_PER_FOLDER_MAX = 20
 const ENTRIES_MAX = 200
 
 const CHANGED_SCRIPT = `
-xargs -0 -r sh -c 'm="$1"; shift; find "$@" -name .git -prune -o -cnewer "$m" ! -type d -printf "%y %s %p\\0"' sh "$1" | head -z -n ${FILES_MAX}
+xargs -0 -r sh -c 'm="$1"; shift; find "$@" -name .git -prune -o -cnewer "$m" \\( -type f -o -type l \\) -printf "%y %s %p\\0"' sh "$1" | head -z -n ${FILES_MAX}
 `
 const SPECIAL_SCRIPT = `
 find . -name .git -prune -o ! -type f ! -type d ! -type l -cnewer "$1" -printf '%y %P\\0' | head -z -n ${ENTRIES_MAX}
@@ -32,15 +32,24 @@ GIT_WORK_TREE="$1" GIT_INDEX_FILE="$2" git -C "$1" check-ignore -z --stdin --no-
 rm -rf "$1"
 `
 
-/** Lists ignored files that are new or changed since the checkpoint. */
+/** Lists ignored files that are new or changed since the checkpoint and not in the index of `place`. */
 export async function listIgnored(place: StagePlace): Promise<OmittedPath[]> {
+  const { files, roots } = await readIgnored(place)
+  const hiddenBefore = await readHiddenBefore(place, files.map((file) => pathOfKey(file.key)))
+  return group(files, roots, hiddenBefore)
+}
+
+/** Their paths, at most some thousand. */
+export async function findIgnored(place: StagePlace): Promise<Buffer[]> {
+  return (await readIgnored(place)).files.map((file) => pathOfKey(file.key))
+}
+
+async function readIgnored(place: StagePlace): Promise<{ files: IgnoredFile[]; roots: string[] }> {
   const roots = splitRecords(await stageGit(place, ['ls-files', '-o', '-i', '-z', '--exclude-standard', '--directory']))
-  if (roots.length === 0) return []
+  if (roots.length === 0) return { files: [], roots: [] }
   const marker = `${place.gitDir}/${BASE_MARKER}`
   const result = await runInPlace(place, ['sh', '-c', CHANGED_SCRIPT, 'sh', marker], asPlainPaths(roots))
-  const files = splitRecords(result.stdout).map(parseFile)
-  const hiddenBefore = await readHiddenBefore(place, files.map((file) => pathOfKey(file.key)))
-  return group(files, roots.map(pathKey), hiddenBefore)
+  return { files: splitRecords(result.stdout).map(parseFile), roots: roots.map(pathKey) }
 }
 
 /** Lists FIFOs, sockets and devices made since the checkpoint. */

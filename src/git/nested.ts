@@ -29,6 +29,10 @@ export async function findNested(place: StagePlace, roots: Buffer[]): Promise<Ne
       found.omitted.push({ path: name, bytes: 0, reason: 'nested repository, not collected' })
       continue
     }
+    if (await isLinkedWorktree(place, name)) {
+      found.omitted.push({ path: name, bytes: 0, reason: 'linked worktree of a repository, not collected' })
+      continue
+    }
     found.notes.push(`nested repository at ${name}`)
     for (const path of splitRecords(await listBelow(place, name))) {
       const full = Buffer.concat([root, path])
@@ -38,6 +42,14 @@ export async function findNested(place: StagePlace, roots: Buffer[]): Promise<Ne
   }
   found.files = await withoutIgnored(place, found.files)
   return found
+}
+
+const LINK_SCRIPT = '[ -f "$1" ] && [ ! -L "$1" ] && head -c 4096 "$1"'
+
+/** A second checkout of a repository (`git worktree add`): its files are copies, not work of their own. */
+async function isLinkedWorktree(place: StagePlace, folder: string): Promise<boolean> {
+  const result = await runInPlace(place, ['sh', '-c', LINK_SCRIPT, 'sh', `./${folder}.git`])
+  return /^gitdir: .*\/worktrees\/[^/\n]+\n?$/.test(result.stdout.toString('utf8'))
 }
 
 /** New files below a folder, taking it for the top of a working tree of its own. */

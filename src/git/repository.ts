@@ -120,6 +120,9 @@ export async function refName(run: string, ...rest: string[]): Promise<string> {
   return name
 }
 
+/** Last part of the ref of a run's base; no approach can have this name. */
+export const BASE_REF = '_base'
+
 /** Points one of our refs at a commit, whatever it pointed at before. */
 export async function setRef(repository: Repository, name: string, commit: string): Promise<void> {
   await runGit(placeOf(repository), ['update-ref', '--no-deref', name, commit])

@@ -28,18 +28,25 @@ export interface StagedTree {
   notes: string[]
 }
 
-/**
- * Writes the tree of the working tree as it is now.
- * @param forced paths to take in although they are ignored.
- */
+/** Paths to take in beside those that git would list as new. */
+export interface StageExtras {
+  /** Files, although they are ignored. */
+  forced: readonly Buffer[]
+  /** Folders with a repository of their own that are taken as a pointer to its commit. */
+  submodules: readonly Buffer[]
+}
+
+/** Writes the tree of the working tree as it is now. */
 export async function stageWorkingTree(
-  place: StagePlace, limits: StageLimits, forced: readonly Buffer[] = [],
+  place: StagePlace, limits: StageLimits, extras: StageExtras = { forced: [], submodules: [] },
 ): Promise<StagedTree> {
   const tracked = await listChanged(place)
   const untracked = splitRecords(await stageGit(place, ['ls-files', '-o', '-z', '--exclude-standard']))
-  const nested = await findNested(place, untracked.filter((path) => path.at(-1) === SLASH))
-  const fresh = [...untracked.filter((path) => path.at(-1) !== SLASH), ...nested.files, ...forced]
-  const choice = new Choice(limits, await readStats(place, [...fresh, ...[...tracked.keys()].map(pathOfKey)]))
+  const submodules = new Set(extras.submodules.map(pathKey))
+  const isNested = (path: Buffer): boolean => path.at(-1) === SLASH && !submodules.has(pathKey(path.subarray(0, -1)))
+  const nested = await findNested(place, untracked.filter(isNested))
+  const fresh = [...untracked.filter((path) => path.at(-1) !== SLASH), ...nested.files, ...extras.forced, ...extras.submodules]
+  const choice = new Choice(limits, submodules, await readStats(place, [...fresh, ...[...tracked.keys()].map(pathOfKey)]))
   for (const path of fresh) choice.considerNew(path)
   for (const [key, oldMode] of tracked) choice.considerTracked(key, oldMode)
   const { add, remove, omitted } = choice.settle()
@@ -99,12 +106,14 @@ class Choice {
   private readonly remove: Buffer[] = []
   private readonly omitted: OmittedPath[] = []
 
-  constructor(private readonly limits: StageLimits, private readonly stats: Map<string, FileStat>) {}
+  constructor(
+    private readonly limits: StageLimits, private readonly submodules: Set<string>, private readonly stats: Map<string, FileStat>,
+  ) {}
 
   considerNew(path: Buffer): void {
     const key = pathKey(path)
     const stat = this.stats.get(key)
-    if (stat === undefined || stat.type === FOLDER) return
+    if (stat === undefined || (stat.type === FOLDER && !this.submodules.has(key))) return
     if (isUnsafePath(path)) return this.omit(path, stat.sizeBytes, 'a name git refuses')
     this.consider(path, stat, true)
   }

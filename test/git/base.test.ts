@@ -194,12 +194,12 @@ describe('the base at the checkpoint', () => {
   it('is the installed one when setup changed no file', async () => {
     const trial = await startTrial('echo node_modules > .gitignore', 'mkdir node_modules; echo 1 > node_modules/x')
     expect(trial.base).toEqual(trial.prepared.base)
-    expect(await listRunRefs(trial.repository, 'r1')).toEqual([{ name: 'refs/kosa8/r1/base', commit: trial.base.commit }])
+    expect(await listRunRefs(trial.repository, 'r1')).toEqual([{ name: 'refs/kosa8/r1/_base', commit: trial.base.commit }])
   })
 
   it('is a commit on top of it, kept in the user\'s repository, when setup did; trials differ from that', async () => {
     const trial = await startTrial('echo 1 > a', 'echo generated > lock; echo 2 > a')
-    expect(shell(trial.folder, `git diff --name-status ${trial.prepared.base.commit} refs/kosa8/r1/base`)).toBe('M\ta\nA\tlock\n')
+    expect(shell(trial.folder, `git diff --name-status ${trial.prepared.base.commit} refs/kosa8/r1/_base`)).toBe('M\ta\nA\tlock\n')
     trial.act('echo 3 > a')
     expect(nameStatus(await trial.collect())).toEqual(['M a'])
     expect(trial.act('git status --porcelain')).toBe(' M a\n?? lock\n')
@@ -232,6 +232,11 @@ describe('our refs', () => {
     expect(await removeRunRefs(trial.repository, 'r1')).toBe(2)
     expect(shell(trial.folder, 'git for-each-ref --format="%(refname)"')).toBe('refs/heads/main\nrefs/kosa8/r10/a/1\n')
     await expect(stat(path.join(trial.folder, '.git/kosa8'))).rejects.toThrow()
+  })
+
+  it('have room for an approach of any name beside the base', async () => {
+    const trial = await startTrial('echo 1 > a')
+    expect((await trial.collect({ label: 'base' })).ref).toBe('refs/kosa8/r1/base/1')
   })
 
   it.each(['a b', 'a..b', 'a/b', 'x.lock', '', 'a@{b', 'a:b'])('refuse a label git cannot hold: %j', async (label) => {

@@ -47,6 +47,29 @@ describe('a collected diff', () => {
     expect(diff.omitted.map((entry) => entry.path)).toEqual(['y.gen'])
   })
 
+  it('holds a submodule the approach added as a pointer to its commit, and the removal of one', async () => {
+    const trial = await startTrial('git init -q old; git -C old -c user.name=u -c user.email=u@x commit -q --allow-empty -m s; echo a > a')
+    shell(trial.top, 'git init -q lib; cd lib; git config user.name u; git config user.email u@x; echo l > l; git add l; git commit -qm lib')
+    trial.act('git -c protocol.file.allow=always submodule --quiet add ../lib lib 2>/dev/null; rm -r old')
+    const diff = await trial.collect()
+    expect(nameStatus(diff)).toEqual(['A .gitmodules', 'A lib', 'D old'])
+    expect(diff.changes[1]).toMatchObject({ newMode: '160000', insertions: 1 })
+    expect(diff.notes).toContain('files changed inside the submodule lib are not in the diff, only its commit is')
+    expect(treeOfAppliedPatch(trial)).toBe(diff.tree)
+  })
+
+  it('holds deletions when the whole folder was removed', async () => {
+    const trial = await startTrial('mkdir d; echo 1 > d/a; echo 1 > b')
+    shell(trial.top, 'rm -rf work')
+    expect(nameStatus(await trial.collect())).toEqual(['D b', 'D d/a'])
+  })
+
+  it('keeps a file of the base that is tracked although ignored, whatever its size', async () => {
+    const trial = await startTrial('echo "*.bin" > .gitignore; head -c 5000 /dev/zero > x.bin; git add -f x.bin')
+    trial.act('echo 1 > a')
+    expect(await trial.collect({ limits: { fileBytesMax: 1000 } })).toMatchObject({ files: 1, omitted: [] })
+  })
+
   it('sees an edit that keeps size and time of the file within the second it was checked out', async () => {
     const trial = await startTrial('echo aaa > f')
     trial.act('cp -p f ../stamp; echo bbb > f; touch -r ../stamp f')

@@ -59,6 +59,22 @@ echo 1 > js/app; echo 2 > dist/out; echo 3 > noise.log; git add -A; git commit -
 })
 
 describe('files left out', () => {
+  it('are those of a second checkout of the repository, which is named', async () => {
+    const trial = await startTrial('echo 1 > a')
+    trial.act('git worktree add -q -b side trees/side; echo 2 > trees/side/a')
+    const diff = await trial.collect()
+    expect(nameStatus(diff)).toEqual([])
+    expect(diff.omitted).toEqual([{ path: 'trees/side/', bytes: 0, reason: 'linked worktree of a repository, not collected' }])
+  })
+
+  it('are taken in on demand, links and files alike', async () => {
+    const trial = await startTrial('echo build > .gitignore')
+    trial.act('mkdir build; for i in $(seq 30); do echo $i > build/$i; done; ln -s 1 build/link; mkfifo build/fifo')
+    const diff = await trial.collect({ includeIgnored: true })
+    expect(diff.files).toBe(31)
+    expect(diff.omitted).toEqual([{ path: 'build/fifo', bytes: 0, reason: 'not a regular file (FIFO)' }])
+  })
+
   it('are listed with size, and marked when only a rule of the approach hides them', async () => {
     const trial = await startTrial('printf "build/\\n.env\\n" > .gitignore; echo t > test.sh')
     trial.act('mkdir build; echo {} > build/schema.json; echo M > .env; echo helper.sh >> .gitignore; echo h > helper.sh')

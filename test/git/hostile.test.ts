@@ -120,6 +120,12 @@ mkdir -p ${trial.workspace.stateDirectory}/evidence/hooks; cp .git/evil/* ${tria
     await expect(trial.collect()).rejects.toMatchObject({ code: 'EVIDENCE_REFUSED', message: expect.stringContaining('was destroyed') as string })
   })
 
+  it('refuses evidence when the workspace was replaced by a link', async () => {
+    const trial = await startTrial('echo 1 > a')
+    shell(trial.top, 'mv work elsewhere; ln -s / work')
+    await expect(trial.collect()).rejects.toMatchObject({ code: 'EVIDENCE_REFUSED', message: expect.stringContaining('replaced by a link') as string })
+  })
+
   it.each([
     ['a path into .git', 'hasDotgit', `printf '100644 blob %s\\tconfig\\n' "$(echo x | git hash-object -w --stdin)" | git mktree | xargs -I T printf '040000 tree T\\t.git\\n' | git mktree`],
     ['a path upwards', 'hasDotdot', `printf '100644 blob %s\\tx\\n' "$(echo x | git hash-object -w --stdin)" | git mktree | xargs -I T printf '040000 tree T\\t..\\n' | git mktree`],

@@ -58,7 +58,7 @@ export interface Trial {
   base: Base
   /** Runs a script in the workspace as the approach. */
   act(script: string): string
-  collect(options?: { limits?: Partial<StageLimits>; label?: string }): Promise<TrialDiff>
+  collect(options?: { limits?: Partial<StageLimits>; label?: string; includeIgnored?: boolean }): Promise<TrialDiff>
 }
 
 /** Everything up to the checkpoint; `setup` runs in the workspace before it. */
@@ -80,8 +80,8 @@ export async function startTrialOf(top: string, folder: string, setup = ''): Pro
   return {
     top, folder, repository, workspace, prepared, base,
     act: (agent) => shell(workspace.path, agent),
-    collect: ({ limits, label = 'a' } = {}) => collectDiff(workspace, repository, base, {
-      run: 'r1', approach: 'a', label, repeat: 1, patchFile: path.join(top, 'result.patch'), patch: 'trials/a/1/result.patch',
+    collect: ({ limits, label = 'a', includeIgnored = false } = {}) => collectDiff(workspace, repository, base, {
+      run: 'r1', approach: 'a', label, repeat: 1, patchFile: path.join(top, 'result.patch'), patch: 'trials/a/1/result.patch', includeIgnored,
       ...(limits === undefined ? {} : { limits }),
     }),
   }
