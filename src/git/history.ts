@@ -37,7 +37,8 @@ export async function planHistory(
   if (refs !== null) {
     return { depth: 'full', shallow: await readShallow(repository), refs, tips: [...new Set([...tips, ...refs.map((ref) => ref.oid)])], notes: [] }
   }
-  const reason = isPartial ? 'it is a partial clone' : `it has ${Math.round(sizeBytes / 1024 / 1024)} MiB of objects or too many refs`
+  const size = sizeBytes > fullBytesMax ? `it has ${Math.round(sizeBytes / 1024 / 1024)} MiB of objects` : `it has more than ${REFS_MAX} refs`
+  const reason = isPartial ? 'it is a partial clone' : size
   return {
     depth: 'shallow', shallow: [head], refs: [], tips,
     notes: [`history uploaded shallow: only the last commit of the repository is in the guest, ${reason}`],

@@ -164,6 +164,12 @@ describe('a collected diff', () => {
     expect(shell(trial.folder, 'git fsck --strict --no-dangling 2>&1; git status --porcelain')).toBe('')
   })
 
+  it('finds a few changes among thousands of files', async () => {
+    const trial = await startTrial('for d in $(seq 50); do mkdir $d; for f in $(seq 100); do : > $d/$f; done; done')
+    trial.act('echo x > 7/50; rm 8/1; echo n > 9/new')
+    expect(nameStatus(await trial.collect())).toEqual(['M 7/50', 'D 8/1', 'A 9/new'])
+  })
+
   it('is an empty patch and a commit with the base tree when nothing changed', async () => {
     const trial = await startTrial('echo 1 > a')
     const diff = await trial.collect()
