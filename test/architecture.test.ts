@@ -34,7 +34,7 @@ const RULES: Record<string, string[]> = {
     'src/orchestrator', 'src/sandbox', 'src/hypervisor', 'src/guest', 'src/image', 'src/checkpoint', 'src/git', 'src/admission',
     'src/queue', 'src/store', 'src/report', 'src/config', 'src/protocol', 'src/model', 'src/errors', 'src/util',
   ],
-  'src/sdk': ['src/protocol', 'src/model', 'src/errors', 'src/util'],
+  'src/sdk': ['src/config', 'src/protocol', 'src/model', 'src/errors', 'src/util'],
   'src/cli': ['src/sdk', 'src/report', 'src/config', 'src/protocol', 'src/model', 'src/errors', 'src/util'],
   workers: [
     'src/orchestrator', 'src/sandbox', 'src/hypervisor', 'src/checkpoint', 'src/queue', 'src/store', 'src/config',

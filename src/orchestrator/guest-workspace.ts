@@ -4,6 +4,7 @@
  * Owns: the two fixed places in every guest and the translation from git's small `Workspace`
  * contract to commands of a guest session.
  */
+import { Readable, type Writable } from 'node:stream'
 import { finished } from 'node:stream/promises'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { Workspace } from '../git/workspace.js'
@@ -41,7 +42,10 @@ export function createGuestWorkspace(session: GuestSession): Workspace {
       return { exitCode: exitStatusOf(result.exit), stdout: result.stdout, stderr: result.stderr }
     },
     async stream(argv, options = {}) {
-      const child = await session.exec({ argv, cwd: options.cwd ?? WORKSPACE_PATH, env: options.env })
+      const child = await session.exec({
+        argv, cwd: options.cwd ?? WORKSPACE_PATH, env: options.env, stdin: options.stdin !== undefined,
+      })
+      if (child.stdin !== null) feed(child.stdin, options.stdin)
       const stderr = collectText(child.stderr)
       const ended = child.exited.then(async (exit) => ({ exitCode: exitStatusOf(exit), stderr: await stderr }))
       // Closed only once everything was read: what the command printed last must not be cut off.
@@ -50,6 +54,13 @@ export function createGuestWorkspace(session: GuestSession): Workspace {
       return { stdout: child.stdout, ended }
     },
   }
+}
+
+/** A program may end before it has read everything: its status tells the rest. */
+function feed(stdin: Writable, input: Readable | Uint8Array | string | undefined): void {
+  stdin.on('error', () => undefined)
+  if (input instanceof Readable) input.pipe(stdin)
+  else stdin.end(input)
 }
 
 async function collectText(stream: AsyncIterable<Buffer>): Promise<string> {

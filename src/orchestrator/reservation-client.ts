@@ -5,7 +5,6 @@
  * the one that granted it dies. The ledger itself is the daemon's.
  */
 import http from 'node:http'
-import { createInterface } from 'node:readline'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Kosa8Error, parseError } from '../errors/kosa8-error.js'
 import type { HeldReservation, Reservations, ReservationWish } from './reservations.js'
@@ -45,7 +44,7 @@ export class ReservationClient implements Reservations {
     const onAbort = (): void => conversation.close()
     options.signal.addEventListener('abort', onAbort, { once: true })
     try {
-      for await (const line of conversation.lines()) {
+      for (let line = await conversation.next(); line !== null; line = await conversation.next()) {
         if (line.type === 'granted') return new Held(this, request, line, conversation)
         if (line.type === 'waiting') options.onWaiting(line.message)
         else throw endOf(line)
@@ -81,7 +80,7 @@ export class ReservationClient implements Reservations {
 class Conversation {
   private readonly call: http.ClientRequest
   private readonly answer: Promise<http.IncomingMessage>
-  private isClosed = false
+  private lines: AsyncGenerator<string, void> | null = null
 
   constructor(socketPath: string, path: string, request: ReservationRequest, private readonly onContact: () => void) {
     const body = JSON.stringify(request)
@@ -91,32 +90,40 @@ class Conversation {
     })
     this.answer = new Promise((resolve, reject) => {
       this.call.once('response', resolve)
-      this.call.once('error', (cause) => reject(new Kosa8Error('DAEMON_UNREACHABLE', 'the daemon does not answer', { cause })))
+      this.call.on('error', (cause) => reject(new Kosa8Error('DAEMON_UNREACHABLE', 'the daemon does not answer', { cause })))
     })
     this.answer.catch(() => undefined)
     this.call.end(body)
   }
 
-  async *lines(): AsyncGenerator<ReservationLine> {
+  /** The next line; null once the connection has ended. Read by hand: leaving a loop would end the answer. */
+  async next(): Promise<ReservationLine | null> {
     const answer = await this.answer
-    // A connection that breaks simply ends the lines; what that means depends on what was said before.
-    answer.on('error', () => undefined)
-    const reader = createInterface({ input: answer, crlfDelay: Infinity })
-    try {
-      for await (const text of reader) {
-        if (text.trim() === '') continue
-        this.onContact()
-        if (answer.statusCode !== 200) throw parseError((JSON.parse(text) as { error?: unknown }).error)
-        yield reservationLineSchema.parse(JSON.parse(text))
-      }
-    } catch (error) {
-      if (Kosa8Error.isInstance(error) || !this.isClosed) throw error
-    }
+    this.lines ??= splitLines(answer)
+    const { value, done } = await this.lines.next()
+    if (done === true) return null
+    this.onContact()
+    if (answer.statusCode !== 200) throw parseError((JSON.parse(value) as { error?: unknown }).error)
+    return reservationLineSchema.parse(JSON.parse(value))
   }
 
   close(): void {
-    this.isClosed = true
     this.call.destroy()
+  }
+}
+
+/** Whole lines of an answer. A connection that breaks ends them; what that means depends on what was said before. */
+async function* splitLines(answer: http.IncomingMessage): AsyncGenerator<string, void> {
+  let text = ''
+  try {
+    for await (const chunk of answer.setEncoding('utf8')) {
+      text += chunk as string
+      const lines = text.split('\n')
+      text = lines.pop() as string
+      yield* lines.filter((line) => line.trim() !== '')
+    }
+  } catch (error) {
+    if (Kosa8Error.isInstance(error)) throw error
   }
 }
 
@@ -150,7 +157,7 @@ class Held implements HeldReservation {
   private async listen(): Promise<void> {
     while (!this.isReleased) {
       try {
-        for await (const line of this.conversation.lines()) {
+        for (let line = await this.conversation.next(); line !== null; line = await this.conversation.next()) {
           if (line.type === 'granted' || line.type === 'waiting') continue
           this.withdrawal.abort(endOf(line))
           return

@@ -16,6 +16,7 @@ import type { Sandbox } from '../sandbox/sandbox.js'
 import type { NewRunEvent } from '../store/event-log.js'
 import type { Paths } from '../store/paths.js'
 import type { RunStore } from '../store/run-store.js'
+import { createDeferred } from '../util/deferred.js'
 import type { HeldReservation, Reservations } from './reservations.js'
 import { runTrial } from './trial-run.js'
 
@@ -42,7 +43,7 @@ export interface TrialWorkerParts {
 export class TrialWorker {
   private readonly active = new Map<RunId, number>()
   private readonly working = new Set<Promise<void>>()
-  private slotFreed = new AbortController()
+  private slotFreed = createDeferred<void>()
 
   constructor(private readonly parts: TrialWorkerParts) {}
 
@@ -179,8 +180,8 @@ export class TrialWorker {
     const tracked = work.finally(() => {
       this.active.set(claim.run, (this.active.get(claim.run) ?? 1) - 1)
       this.working.delete(tracked)
-      this.slotFreed.abort()
-      this.slotFreed = new AbortController()
+      this.slotFreed.resolve()
+      this.slotFreed = createDeferred<void>()
     })
     this.working.add(tracked)
   }
@@ -190,7 +191,7 @@ export class TrialWorker {
   }
 
   private async waitForChange(signal: AbortSignal): Promise<void> {
-    await this.parts.queue.waitForWork(AbortSignal.any([signal, this.slotFreed.signal]))
+    await Promise.race([this.parts.queue.waitForWork(signal), this.slotFreed.promise])
   }
 
   private tell(job: TrialJob, event: { phase: Extract<NewRunEvent, { type: 'trial-phase' }>['phase']; message: string }): void {

@@ -35,7 +35,8 @@ export const machineHandleSchema = z.object({
   version: z.literal(1),
   driver: z.string(),
   id: branded<MachineId>(),
-  pid: z.number().int().positive(),
+  /** 0 until the process has been started. */
+  pid: z.number().int().nonnegative(),
   pidStartTicks: z.number().int().nonnegative(),
   directory: z.string(),
   layersDirectory: z.string(),
