@@ -16,9 +16,12 @@ const CHAIN_MAX = 1_000
 /**
  * Removes every layer that is not needed.
  * @param needed names of layers that are in use themselves
+ * @param now wall clock, milliseconds
  * @returns the names of those removed.
  */
-export async function collectLayers(folder: string, needed: ReadonlySet<string>): Promise<string[]> {
+export async function collectLayers(
+  folder: string, needed: ReadonlySet<string>, now: () => number = Date.now,
+): Promise<string[]> {
   const live = new Set<string>()
   for (const name of needed) await addChain(folder, name, live)
   const removed: string[] = []
@@ -26,7 +29,7 @@ export async function collectLayers(folder: string, needed: ReadonlySet<string>)
     const file = path.join(folder, name)
     if (live.has(name) || !name.endsWith('.qcow2')) continue
     const found = await stat(file).catch(() => null)
-    if (found === null || Date.now() - found.ctimeMs < GRACE_MS) continue
+    if (found === null || now() - found.ctimeMs < GRACE_MS) continue
     await rm(file, { force: true })
     removed.push(name)
   }

@@ -208,7 +208,7 @@ export function describeDriver(name: string, makeSubject: () => Promise<Subject>
       const { snapshot } = await machine.snapshot(await bench.snapshotDirectory())
       const foreign = { ...snapshot, fingerprint: { ...snapshot.fingerprint, version: '0.0.1' } }
       await expect(bench.driver.restore({ ...bench.place(), snapshot: foreign }))
-        .rejects.toMatchObject({ code: 'CHECKPOINT_INCOMPATIBLE', message: expect.stringContaining('version 0.0.1') })
+        .rejects.toMatchObject({ code: 'CHECKPOINT_INCOMPATIBLE', message: expect.stringContaining('version 0.0.1') as string })
     })
 
     it('leaves no file after destroy, and destroys only once', async () => {

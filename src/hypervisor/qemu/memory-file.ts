@@ -15,13 +15,18 @@ const LIST_GAP_PAGES = 16
 
 /** Makes `file`, all holes, with an empty list of extents. */
 export async function createMemoryFile(file: string, sizeBytes: number): Promise<void> {
+  await withFile(file, (handle) => handle.truncate(sizeBytes))
+  await writeExtents(file, [])
+}
+
+/** Runs `work` on a new file and closes it. */
+async function withFile(file: string, work: (handle: FileHandle) => Promise<void>): Promise<void> {
   const handle = await open(file, 'wx', 0o600)
   try {
-    await handle.truncate(sizeBytes)
+    await work(handle)
   } finally {
     await handle.close()
   }
-  await writeExtents(file, [])
 }
 
 /** Copies memory file `source` to `target` (which must not exist), holes staying holes; its list is not copied. */
@@ -36,12 +41,13 @@ export async function copyMemoryFile(source: string, target: string, sizeBytes: 
   }
   const extents = await readExtents(source, sizeBytes)
   const from = await open(source, 'r')
-  const to = await open(target, 'w', 0o600)
   try {
-    await to.truncate(sizeBytes)
-    await copyExtents(from, to, extents)
+    await withFile(target, async (to) => {
+      await to.truncate(sizeBytes)
+      await copyExtents(from, to, extents)
+    })
   } finally {
-    await Promise.all([from.close(), to.close()])
+    await from.close()
   }
 }
 

@@ -8,6 +8,7 @@ import type { ChildProcess } from 'node:child_process'
 import { open } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error } from '../../errors/kosa8-error.js'
+import { CleanupStack } from '../../util/cleanup.js'
 import { createDeferred } from '../../util/deferred.js'
 import { spawnProgram } from '../../util/spawn.js'
 import { identifyProcess, isAlive, killProcess, type ProcessIdentity } from './process-table.js'
@@ -45,24 +46,34 @@ export interface QemuProcess {
  * @throws Kosa8Error PROGRAM_MISSING, MACHINE_START_FAILED.
  */
 export async function spawnQemu(config: SpawnConfig): Promise<QemuProcess> {
-  const log = await open(path.join(config.directory, MACHINE_FILE.log), 'a', 0o600)
-  const device = config.deviceFile === null ? null : await open(config.deviceFile, 'r')
-  const qmp = await listenIn(config.directory, MACHINE_FILE.qmp)
-  const channel = await listenIn(config.directory, MACHINE_FILE.channel)
+  const opened = new CleanupStack()
   let child: ChildProcess
   try {
     child = spawnProgram(config.program, config.args, {
       cwd: config.directory,
       detached: true,
       env: { PATH: config.searchPath },
-      stdio: ['ignore', log.fd, log.fd, device?.fd ?? 'ignore', qmp.descriptor, channel.descriptor],
+      stdio: await openInherited(config, opened),
     })
     await waitForSpawn(child, config.program)
   } finally {
-    await Promise.all([qmp.handOver(), channel.handOver(), log.close(), device?.close()])
+    await opened.run()
   }
   child.unref()
   return adoptChild(child, config.directory)
+}
+
+/** Everything the process inherits, in the order of its descriptors; `opened` closes our copies. */
+async function openInherited({ directory, deviceFile }: SpawnConfig, opened: CleanupStack): Promise<(number | 'ignore')[]> {
+  const log = await open(path.join(directory, MACHINE_FILE.log), 'a', 0o600)
+  opened.defer('close the log', () => log.close())
+  const device = deviceFile === null ? null : await open(deviceFile, 'r')
+  opened.defer('close the device state', () => device?.close())
+  const qmp = await listenIn(directory, MACHINE_FILE.qmp)
+  opened.defer('hand over the QMP socket', () => qmp.handOver())
+  const channel = await listenIn(directory, MACHINE_FILE.channel)
+  opened.defer('hand over the channel', () => channel.handOver())
+  return ['ignore', log.fd, log.fd, device?.fd ?? 'ignore', qmp.descriptor, channel.descriptor]
 }
 
 function waitForSpawn(child: ChildProcess, program: string): Promise<void> {

@@ -42,10 +42,14 @@ export async function recoverMachine(handle: MachineHandle, fingerprint: Fingerp
 }
 
 const blockSchema = z.array(z.object({ device: z.string(), inserted: z.object({ file: z.string() }).optional() }))
+const describedFileSchema = z.object({ file: z.object({ filename: z.string() }) })
 
 async function askActiveLayer(qmp: QmpClient): Promise<string> {
   const disk = blockSchema.parse(await qmp.call('query-block')).find(({ device }) => device === DISK_ID)
-  return path.basename(disk?.inserted?.file ?? '')
+  const file = disk?.inserted?.file ?? ''
+  // After a switch QEMU no longer has a plain name for the disk, but a description that holds it.
+  const name = file.startsWith('json:') ? describedFileSchema.parse(JSON.parse(file.slice(5))).file.filename : file
+  return path.basename(name)
 }
 
 /** Ends the machine a handle names, if it runs, and removes its directory and its overlay. */

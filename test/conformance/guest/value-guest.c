@@ -97,7 +97,7 @@ int main(void)
         struct pollfd ready = { .fd = port, .events = POLLIN };
         poll(&ready, 1, -1);
         ssize_t count = ready.revents & POLLIN ? read(port, input + length, sizeof input - 1 - length) : 0;
-        if (count <= 0) { length = 0; usleep(1000); continue; }
+        if (count <= 0) { length = 0; usleep(10000); continue; }
         input[length += (size_t)count] = 0;
         for (char *end; (end = memchr(input, '\n', length));) {
             *end = 0;

@@ -38,7 +38,9 @@ export class QmpClient {
   constructor(private readonly socket: Duplex) {
     socket.on('data', (chunk: Buffer) => this.onBytes(chunk))
     socket.on('error', (cause) => this.end(new Kosa8Error('MACHINE_GONE', `lost QEMU: ${cause.message}`, { cause })))
-    socket.on('close', () => this.end(new Kosa8Error('MACHINE_GONE', 'QEMU closed the connection')))
+    for (const event of ['end', 'close']) {
+      socket.on(event, () => this.end(new Kosa8Error('MACHINE_GONE', 'QEMU closed the connection')))
+    }
   }
 
   /** Settles with the reason when the conversation ended other than by {@link close}; never rejects. */
