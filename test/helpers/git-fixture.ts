@@ -73,8 +73,7 @@ export async function startTrialOf(top: string, folder: string, setup = ''): Pro
   const prepared = await prepareBase(repository, { includeUncommitted: true })
   const workspace = createLocalWorkspace(path.join(top, 'work'), path.join(top, 'state'))
   const pack = await packBase(repository, prepared)
-  await installWorkspace(workspace, prepared, pack)
-  await pack.dispose()
+  await installWorkspace(workspace, prepared, pack).finally(() => pack.dispose())
   if (setup !== '') shell(workspace.path, setup)
   const { base } = await captureBase(workspace, repository, prepared.base, { run: 'r1' })
   return {
