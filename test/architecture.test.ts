@@ -16,7 +16,7 @@ const RULES: Record<string, string[]> = {
   'src/protocol': ['src/model', 'src/errors', 'src/util'],
   'src/hypervisor': ['src/model', 'src/errors', 'src/util'],
   'src/guest': ['src/model', 'src/errors', 'src/util'],
-  'src/image': ['src/model', 'src/errors', 'src/util', 'src/hypervisor/driver'],
+  'src/image': ['src/config', 'src/model', 'src/errors', 'src/util', 'src/hypervisor/driver'],
   'src/checkpoint': ['src/model', 'src/errors', 'src/util', 'src/hypervisor/driver'],
   'src/git': ['src/model', 'src/errors', 'src/util'],
   'src/results': ['src/model', 'src/errors', 'src/util'],
