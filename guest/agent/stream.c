@@ -18,7 +18,7 @@
 #include "process.h"
 #include "system.h"
 
-enum { CLOSE_LIMIT_MS = 5000, CLOSE_POLL_MS = 20, COMM_MAX = 16 };
+enum { CLOSE_LIMIT_MS = 5000, CLOSE_POLL_MS = 20, COMM_MAX = 16, PF_EXITING = 4 };
 
 /* Which descriptor of a stream an event is about; fits into the low bits of its address. */
 enum { EVENT_STATUS = 1, EVENT_STDOUT = 2, EVENT_STDERR = 3, EVENT_STDIN = 4, EVENT_MASK = 7 };
@@ -307,13 +307,24 @@ void stream_resize(struct stream *stream, uint16_t rows, uint16_t columns) {
   add_number(TYPE_DONE, 0, stream->id, done ? 0 : (uint32_t)ENOTTY);
 }
 
+/* A process that is already on its way out (PF_EXITING) has closed its pipes, so a host that waited for
+ * their end would still find it here: it is not left over. */
+static bool is_ending(const char *after_comm) {
+  unsigned long flags = 0;
+  return sscanf(after_comm, ") %*c %*d %*d %*d %*d %*d %lu", &flags) != 1 || (flags & PF_EXITING) != 0;
+}
+
 static void note_leftover(pid_t pid, void *context) {
   struct stream *stream = context;
-  char path[32], *comm = stream->leftovers[stream->leftover_count].comm;
-  snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
-  if (!read_file_at(-1, path, comm, COMM_MAX + 1)) return; /* it has just ended */
-  comm[strcspn(comm, "\n")] = 0;
-  stream->leftovers[stream->leftover_count++].pid = pid;
+  char path[32], stat[512];
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+  if (!read_file_at(-1, path, stat, sizeof stat)) return; /* it has just ended */
+  char *comm = strchr(stat, '('), *end = strrchr(stat, ')');
+  if (comm == NULL || end == NULL || is_ending(end)) return;
+  *end = 0;
+  stream->leftovers[stream->leftover_count].pid = pid;
+  snprintf(stream->leftovers[stream->leftover_count].comm, COMM_MAX + 1, "%.*s", COMM_MAX, comm + 1);
+  stream->leftover_count++;
 }
 
 void stream_close(struct stream *stream) {
