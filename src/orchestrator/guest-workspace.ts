@@ -6,6 +6,7 @@
  */
 import { Readable, type Writable } from 'node:stream'
 import { finished } from 'node:stream/promises'
+import { setTimeout as delay } from 'node:timers/promises'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { Workspace } from '../git/workspace.js'
 import { runInGuest } from '../guest/run-in-guest.js'
@@ -18,6 +19,8 @@ export const GUEST_STATE_PATH = '/var/lib/kosa8'
 
 /** Git in a large repository under emulation is slow; longer than this means it hangs. */
 const GIT_TIMEOUT_MS = 30 * 60_000
+/** A program whose output has been read, or is not wanted any more, gets this long to end, milliseconds. */
+const END_GRACE_MS = 10_000
 const GIT_OUTPUT_BYTES_MAX = 64 * 1024 * 1024
 
 /** Exit status as shells count it: 128 + n when signal n ended the process. */
@@ -48,8 +51,11 @@ export function createGuestWorkspace(session: GuestSession): Workspace {
       if (child.stdin !== null) feed(child.stdin, options.stdin)
       const stderr = collectText(child.stderr)
       const ended = child.exited.then(async (exit) => ({ exitCode: exitStatusOf(exit), stderr: await stderr }))
-      // Closed only once everything was read: what the command printed last must not be cut off.
-      void finished(child.stdout).catch(() => undefined).then(() => child.close()).catch(() => undefined)
+      // Closed only once everything was read: what the command printed last must not be cut off. A program that
+      // has said all is still on its way out: killed then, its status would be that of a failure.
+      void finished(child.stdout).catch(() => undefined)
+        .then(() => Promise.race([child.exited, delay(END_GRACE_MS, undefined, { ref: false })]))
+        .finally(() => child.close()).catch(() => undefined)
       options.signal?.addEventListener('abort', () => void child.close().catch(() => undefined), { once: true })
       return { stdout: child.stdout, ended }
     },
