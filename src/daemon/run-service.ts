@@ -15,7 +15,9 @@ import { diffBetween } from '../git/compare-results.js'
 import { openRepository, removeRunRefs } from '../git/repository.js'
 import { BASELINE_LABEL, createRunId, trialIdOf, type RunId, type TrialId } from '../model/ids.js'
 import type { RunEvent, RunPlan, TrialRecord } from '../model/run.js'
+import { decideKept } from '../orchestrator/keep-clone.js'
 import { concludeRun, type ConclusionParts, type RunEnd } from '../orchestrator/run-conclusion.js'
+import { checkBuiltinStrategies } from '../orchestrator/strategy-loader.js'
 import { prepareRun } from '../orchestrator/run-preparation.js'
 import type { Sandboxes } from '../orchestrator/sandboxes.js'
 import type {
@@ -57,6 +59,7 @@ export class Runs implements RunService {
       await this.parts.sandboxes.findCheckpoint(request.sandbox, request.from)
     }
     if (request.machine !== null) await this.parts.sandboxes.requireImage(request.machine.image)
+    await checkBuiltinStrategies(request.approaches)
     const now = this.parts.clock.now()
     const id = createRunId(now)
     const createdAt = new Date(now).toISOString()
@@ -262,6 +265,8 @@ export class Runs implements RunService {
 
   /** What was made for the run and is not to be kept goes away with it. */
   private async tidy(run: RunId, plan: RunPlan | null): Promise<void> {
+    const document = await this.parts.runs.readRunDocument(run)
+    if (plan !== null && document !== null) await this.parts.sandboxes.settleKept(plan, decideKept(plan, document))
     await this.parts.sandboxes.deleteOwnedBy(run)
     if (plan === null || plan.sandboxIsOwned) return
     const isOfTheRun = plan.checkpoint.label === `run ${run}`

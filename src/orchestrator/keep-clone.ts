@@ -42,11 +42,13 @@ export async function keepClone(catalog: CheckpointCatalog, plan: RunPlan, sandb
 }
 
 /** The trials whose clones were checkpointed, and whether each is kept now that the run is compared. */
-export function decideKept(plan: RunPlan, document: RunDocument): { name: SandboxName; checkpoint: CheckpointId; isKept: boolean }[] {
+export function decideKept(
+  plan: RunPlan, outcome: { trials: readonly Pick<TrialRecord, 'label' | 'repeat'>[]; winner: RunDocument['winner'] },
+): { name: SandboxName; label: string; repeat: number; checkpoint: CheckpointId; isKept: boolean }[] {
   if (plan.keep === 'none') return []
-  return document.trials.map(({ label, repeat }) => {
+  return outcome.trials.map(({ label, repeat }) => {
     const name = keptName(plan.id, label, repeat)
-    const isKept = plan.keep === 'all' || (label === document.winner && repeat === 1)
-    return { name, checkpoint: keptCheckpoint(name), isKept }
+    const isKept = plan.keep === 'all' || (label === outcome.winner && repeat === 1)
+    return { name, label, repeat, checkpoint: keptCheckpoint(name), isKept }
   })
 }

@@ -9,6 +9,7 @@ import { compareRun } from '../compare/compare-run.js'
 import type { ErrorRecord } from '../errors/kosa8-error.js'
 import { BASELINE_LABEL, trialIdOf, type RunId } from '../model/ids.js'
 import { RUN_SCHEMA, type RunDocument, type RunPlan, type TrialRecord, type TrialState } from '../model/run.js'
+import { decideKept } from './keep-clone.js'
 import { renderReport } from '../report/registry.js'
 import type { Paths } from '../store/paths.js'
 import type { RunStore } from '../store/run-store.js'
@@ -60,11 +61,19 @@ async function buildDocument(parts: ConclusionParts, run: RunId, end: RunEnd): P
   const trials = plannedTrials(plan).map((planned) => stored.get(planned.trial) ?? absentRecord(planned, end))
   const baseline = records.filter((record) => record.label === BASELINE_LABEL)
   const comparison = compareRun(plan, baseline, trials)
+  const reasons = [...plan.notes, ...comparison.reasons, ...describeKept(plan, trials, comparison.winner)]
   return {
     ...head, sandbox: plan.sandbox, checkpoint: plan.checkpoint, base: plan.base,
     ...comparison,
-    reasons: end.state === 'completed' ? [...plan.notes, ...comparison.reasons] : [end.message, ...plan.notes, ...comparison.reasons],
+    reasons: end.state === 'completed' ? reasons : [end.message, ...reasons],
   }
+}
+
+/** Where the machines of kept trials are found. */
+function describeKept(plan: RunPlan, trials: TrialRecord[], winner: string | null): string[] {
+  const stored = trials.filter(({ state }) => state !== 'cancelled' && state !== 'error')
+  return decideKept(plan, { trials: stored, winner }).filter(({ isKept }) => isKept)
+    .map(({ name, label, repeat }) => `the machine of ${label}/${repeat} is kept as sandbox ${name}`)
 }
 
 type PlannedTrial = Pick<TrialRecord, 'trial' | 'approach' | 'label' | 'repeat' | 'parameters'>

@@ -11,7 +11,7 @@ import { Kosa8Error } from '../errors/kosa8-error.js'
 import { resolveImage, type ResolvedImage } from '../image/store.js'
 import type { MachineShape } from '../hypervisor/driver.js'
 import type { CheckpointId, ReservationId, RunId, SandboxName } from '../model/ids.js'
-import type { Base } from '../model/run.js'
+import type { Base, RunPlan } from '../model/run.js'
 import type { Reservation } from '../model/reservation.js'
 import type { SandboxHost } from '../sandbox/sandbox-host.js'
 import type { Sandbox } from '../sandbox/sandbox.js'
@@ -206,7 +206,29 @@ export class Sandboxes {
     }
   }
 
-  /** Makes a named sandbox of a checkpoint, e.g. to keep the winner of a run. */
+  /**
+   * Makes sandboxes of the clones a run keeps and removes the checkpoints of the others. A kept clone whose
+   * machine cannot be started now (too little memory, say) stays as a sandbox that can be rewound to.
+   */
+  async settleKept(plan: RunPlan, clones: readonly { name: SandboxName; checkpoint: CheckpointId; isKept: boolean }[]): Promise<void> {
+    const origin = await this.parts.store.find(plan.sandbox as SandboxName)
+    for (const { name, checkpoint, isKept } of clones) {
+      if (await this.parts.store.find(name) !== null) continue
+      const manifest = (await this.parts.catalog.list(name)).find(({ id }) => id === checkpoint)
+      if (manifest === undefined) continue
+      if (!isKept || origin === null) {
+        await this.parts.catalog.removeAll(name)
+        continue
+      }
+      await this.parts.store.create({
+        ...origin, name, createdAt: manifest.createdAt, machine: null, repository: manifest.repository, nextCheckpoint: 2, ownedByRun: null,
+      })
+      await this.restore(name, checkpoint).catch((error: unknown) => this.parts.onError(`the kept clone ${name} does not run`, error))
+    }
+    await this.collectGarbage()
+  }
+
+  /** Makes a named sandbox of a checkpoint. */
   async createFromCheckpoint(name: SandboxName, manifest: CheckpointManifest, like: SandboxRecord): Promise<Sandbox> {
     const cleanup = new CleanupStack()
     try {

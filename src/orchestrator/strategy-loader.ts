@@ -7,7 +7,7 @@
  */
 import { createJiti } from 'jiti'
 import { Kosa8Error } from '../errors/kosa8-error.js'
-import type { StrategyReference } from '../model/run.js'
+import type { ApproachPlan, StrategyReference } from '../model/run.js'
 import type { Strategy } from '../model/strategy.js'
 
 /** @throws APPROACH_INVALID when the module cannot be loaded or exports no strategy. */
@@ -29,6 +29,28 @@ export async function loadStrategy(reference: StrategyReference): Promise<Strate
     })
   }
   return exported
+}
+
+/**
+ * Checks the parameters of every approach with a strategy of ours, before anything starts. A user's own
+ * module is checked where it runs: its code is not loaded into the daemon.
+ * @throws APPROACH_INVALID naming the approach and the parameter.
+ */
+export async function checkBuiltinStrategies(approaches: readonly ApproachPlan[]): Promise<void> {
+  for (const approach of approaches) {
+    if (approach.strategy.kind === 'builtin') checkParameters(await loadStrategy(approach.strategy), approach)
+  }
+}
+
+/** @throws APPROACH_INVALID when the strategy refuses the approach's parameters. */
+export function checkParameters(strategy: Strategy, approach: ApproachPlan): void {
+  try {
+    strategy.validate?.(approach.parameters)
+  } catch (error) {
+    throw new Kosa8Error('APPROACH_INVALID', `approach ${approach.label}: ${messageOf(error)}`, {
+      hint: 'correct its parameters in kosa8.yaml', cause: error,
+    })
+  }
 }
 
 async function importBuiltin(name: string): Promise<unknown> {

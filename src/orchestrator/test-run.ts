@@ -40,11 +40,12 @@ export async function runTests(session: GuestSession, plan: TestPlan, log: Trial
     onOutput: (chunk, stream) => log.add(stream, chunk),
   })
   signal.throwIfAborted()
-  const warnings: string[] = []
-  if (result.truncated) warnings.push(`only the first ${OUTPUT_BYTES_MAX} bytes of the test output were read`)
-  const files = await fetchReports(session, plan, warnings)
-  const run = await parseInThread({
+  const unreadReports: string[] = []
+  if (result.truncated && plan.results.length === 0) unreadReports.push(`only the first ${OUTPUT_BYTES_MAX} bytes of the test output were read`)
+  const files = await fetchReports(session, plan, unreadReports)
+  return parseInThread({
     files,
+    unreadReports,
     stdout: result.stdout,
     exitCode: result.exit.code,
     signal: result.exit.signal,
@@ -53,7 +54,6 @@ export async function runTests(session: GuestSession, plan: TestPlan, log: Trial
     resultsConfigured: plan.results.length > 0,
     workspace: WORKSPACE_PATH,
   })
-  return { ...run, warnings: [...run.warnings, ...warnings] }
 }
 
 /** A report of an earlier run must never be read as this run's: its time may lie, so it is moved away. */
@@ -80,16 +80,16 @@ async function listReports(session: GuestSession, plan: TestPlan): Promise<Guest
   return entries.filter((entry) => entry.kind !== 'truncated' && entry.kind !== 'folder' && matches(entry.path))
 }
 
-async function fetchReports(session: GuestSession, plan: TestPlan, warnings: string[]): Promise<ReportFile[]> {
+async function fetchReports(session: GuestSession, plan: TestPlan, unread: string[]): Promise<ReportFile[]> {
   const files: ReportFile[] = []
   let totalBytes = 0
   for (const entry of await listReports(session, plan)) {
     if (entry.kind !== 'file') {
-      warnings.push(`${entry.path} is not a regular file and was not read`)
+      unread.push(`${entry.path} is not a regular file and was not read`)
     } else if (files.length >= REPORT_FILES_MAX || entry.sizeBytes > REPORT_BYTES_MAX || totalBytes + entry.sizeBytes > REPORTS_BYTES_MAX) {
-      warnings.push(`${entry.path} was not read: more report data than the limits allow`)
+      unread.push(`${entry.path} was not read: more report data than the limits allow`)
     } else {
-      const content = await readReport(session, entry.path, warnings)
+      const content = await readReport(session, entry.path, unread)
       if (content === null) continue
       totalBytes += content.length
       files.push({ path: entry.path, content })
@@ -98,14 +98,14 @@ async function fetchReports(session: GuestSession, plan: TestPlan, warnings: str
   return files
 }
 
-async function readReport(session: GuestSession, path: string, warnings: string[]): Promise<Uint8Array | null> {
+async function readReport(session: GuestSession, path: string, unread: string[]): Promise<Uint8Array | null> {
   const chunks: Buffer[] = []
   try {
     const stream = await session.readFile(`${WORKSPACE_PATH}/${path}`, { bytesMax: REPORT_BYTES_MAX })
     for await (const chunk of stream) chunks.push(chunk as Buffer)
   } catch (error) {
     if (!Kosa8Error.isInstance(error) || error.code === 'GUEST_UNREACHABLE') throw error
-    warnings.push(`${path} could not be read: ${error.message}`)
+    unread.push(`${path} could not be read: ${error.message}`)
     return null
   }
   return Buffer.concat(chunks)

@@ -21,7 +21,7 @@ import type { Sandbox } from '../sandbox/sandbox.js'
 import { CleanupStack } from '../util/cleanup.js'
 import { createGuestWorkspace } from './guest-workspace.js'
 import { MemoryWatch } from './memory-watch.js'
-import { loadStrategy } from './strategy-loader.js'
+import { checkParameters, loadStrategy } from './strategy-loader.js'
 import { runStrategy, type StrategyEnd } from './strategy-run.js'
 import { runTests } from './test-run.js'
 import { TrialLog, type LogStream } from './trial-log.js'
@@ -131,6 +131,7 @@ async function collectEvidence(
   if (approach !== undefined) {
     run.reporter.phase('strategy', 'the strategy is at work')
     const strategy = await loadStrategy(approach.strategy)
+    checkParameters(strategy, approach)
     end = await timings.measure('strategy', () => runStrategy({
       sandbox, approach, repeat: run.repeat, strategy, timeoutMs: run.plan.timeoutMs, log, signal,
     }))
