@@ -1,9 +1,7 @@
 /** `kosa8 create NAME`. */
-import path from 'node:path'
 import type { Command } from 'commander'
-import { resolveProject } from '../config/project-defaults.js'
-import { readProjectFile } from '../config/project-file.js'
-import { findRepositoryRoot } from '../config/repository.js'
+import type { CreateSandboxOptions } from '../sdk/client.js'
+import { readSandboxDefaults } from '../sdk/sandbox-defaults.js'
 import type { CommandTools } from './host.js'
 import { egressOption, memoryOption, wholeNumberOption } from './options.js'
 import { defineVerb, type Cli, type CommonOptions } from './verb.js'
@@ -30,29 +28,14 @@ export function addCreate(cli: Cli, program: Command): void {
 }
 
 async function create({ client, host, output }: CommandTools, [name]: string[], options: CreateOptions): Promise<number> {
-  const wanted = { name: name as string, ...await repositoryDefaults(options.repo, host.cwd), ...flagsOf(options) }
+  const wanted = { name: name as string, ...await readSandboxDefaults(options.repo, host.cwd), ...flagsOf(options) }
   const sandbox = await client.createSandbox(wanted)
   if (options.json === true) output.printJson(sandbox)
   else output.print(`${sandbox.name} is ${sandbox.state} (${sandbox.image}, ${sandbox.memoryMib} MiB, egress ${sandbox.egress})`)
   return 0
 }
 
-interface SandboxShape {
-  image?: string
-  memMb?: number
-  cpus?: number
-  egress?: 'deny' | 'allow'
-  repository?: string
-}
-
-async function repositoryDefaults(repo: string | undefined, cwd: string): Promise<SandboxShape> {
-  if (repo === undefined) return {}
-  const repository = await findRepositoryRoot(path.resolve(cwd, repo))
-  const { image, memoryMib, cpus, egress } = await resolveProject(await readProjectFile(repository), repository)
-  return { image, memMb: memoryMib, cpus, egress, repository }
-}
-
-function flagsOf({ image, mem, cpus, egress }: CreateOptions): SandboxShape {
+function flagsOf({ image, mem, cpus, egress }: CreateOptions): Omit<CreateSandboxOptions, 'name'> {
   return {
     ...(image === undefined ? {} : { image }),
     ...(mem === undefined ? {} : { memMb: mem }),

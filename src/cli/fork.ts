@@ -2,19 +2,25 @@
 import { Option, type Command } from 'commander'
 import type { RunDocument } from '../model/run.js'
 import { renderReport } from '../report/registry.js'
+import { buildRunRequest, type ForkOptions } from '../sdk/fork-request.js'
 import { exportReport } from './export-report.js'
 import { followRun, type FollowedRun } from './follow-run.js'
 import { exitStatusOf } from './exit-status.js'
-import { buildRunRequest, type ForkOptions } from './fork-request.js'
 import { SIGNAL_STATUS, type CommandTools } from './host.js'
 import {
   durationOption, egressOption, listOption, matrixOption, memoryOption, parallelOption, repeatedOption, wholeNumberOption,
 } from './options.js'
 import { defineVerb, type Cli, type CommonOptions } from './verb.js'
 
+/** Flags of `fork` as commander hands them over. */
+interface ForkFlags extends ForkOptions, CommonOptions {
+  require?: 'pass'
+  report?: string
+}
+
 /** Adds the verb. */
 export function addFork(cli: Cli, program: Command): void {
-  defineVerb<ForkOptions>(cli, program, 'fork [sandbox]', {
+  defineVerb<ForkFlags>(cli, program, 'fork [sandbox]', {
     summary: 'Fork one checkpoint into a clone per approach, and compare what each changed and what its tests say.',
     examples: [
       'kosa8 fork --approaches quick-fix,rewrite --test "npm test"',
@@ -42,7 +48,7 @@ export function addFork(cli: Cli, program: Command): void {
     .option('--egress <rule>', 'what it may reach: deny or allow', egressOption)
 }
 
-async function fork(tools: CommandTools, [name]: string[], options: ForkOptions & CommonOptions): Promise<number> {
+async function fork(tools: CommandTools, [name]: string[], options: ForkFlags): Promise<number> {
   const { client, host } = tools
   const source = name === undefined ? null : await client.sandbox(name).describe()
   const request = await buildRunRequest(options, source, host.cwd)

@@ -1,7 +1,8 @@
 /**
- * What a `fork` is going to be: flags over kosa8.yaml over defaults.
+ * What a fork is going to be: what the caller says over kosa8.yaml over defaults.
  *
- * Owns: that order. Everything wrong with names, files and values is found here, before anything starts.
+ * Owns: that order. Everything wrong with names, files and values is found here, before anything starts. Callers:
+ * the command line, whose flags these are, and the MCP server.
  */
 import path from 'node:path'
 import { planApproaches } from '../config/approaches.js'
@@ -13,7 +14,7 @@ import { sandboxNameSchema } from '../model/ids.js'
 import type { TestPlan } from '../model/run.js'
 import { TIMEOUT_MS_MAX, TRIALS_MAX, type RunRequest } from '../protocol/runs.js'
 
-/** Flags of `fork` as commander hands them over. */
+/** What a caller of a fork may say. */
 export interface ForkOptions {
   approaches: string[]
   repo?: string
@@ -26,9 +27,7 @@ export interface ForkOptions {
   parallel?: number | null
   timeout?: number
   keep: 'none' | 'winner' | 'all'
-  require?: 'pass'
-  report?: string
-  /** False with --no-uncommitted. */
+  /** False: uncommitted changes are left out of the base. */
   uncommitted: boolean
   setup?: string
   image?: string
