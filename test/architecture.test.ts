@@ -115,7 +115,7 @@ describe('architecture', () => {
 
   it('packages with one home are imported there only', () => {
     const violations = files.flatMap((file) => file.imports
-      .filter(({ target }) => RESERVED[target] !== undefined && !(RESERVED[target] as string[]).some((home) => file.path.startsWith(home)))
+      .filter(({ target }) => RESERVED[target] !== undefined && !(RESERVED[target]).some((home) => file.path.startsWith(home)))
       .filter(({ target, typeOnly }) => !(target === 'node:child_process' && typeOnly))
       .map(({ target }) => `${file.path} imports ${target}`))
     expect(violations).toEqual([])

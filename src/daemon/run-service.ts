@@ -301,7 +301,7 @@ function splitSelector(selector: string): [label: string, repeat: number] {
 function trialsOf(plan: RunPlan): QueuedTrial[] {
   const labels = [...(plan.test === null ? [] : [BASELINE_LABEL]), ...plan.approaches.map(({ label }) => label)]
   return labels.flatMap((label) => Array.from({ length: plan.repeats }, (_, index) => ({
-    trial: trialIdOf(plan.id as RunId, label, index + 1) as TrialId, label, repeat: index + 1, isBaseline: label === BASELINE_LABEL,
+    trial: trialIdOf(plan.id as RunId, label, index + 1), label, repeat: index + 1, isBaseline: label === BASELINE_LABEL,
   })))
 }
 

@@ -96,5 +96,5 @@ function absentRecord(planned: PlannedTrial, end: RunEnd): TrialRecord {
     timingsMs: {}, memory: { reservedBytes: null, peakPrivateBytes: null },
     usage: { cpuMs: null, inputTokens: null, outputTokens: null, costUsd: null },
     notes: [], log: null, error,
-  } as TrialRecord
+  }
 }

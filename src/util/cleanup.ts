@@ -4,10 +4,10 @@
 
 /** A stack of undo steps. Errors of single steps are collected, never swallowed. */
 export class CleanupStack {
-  private steps: { title: string; undo: () => Promise<unknown> | unknown }[] = []
+  private steps: { title: string; undo: () => unknown }[] = []
 
   /** Registers the undo of a step; call it before the step starts to change anything. */
-  defer(title: string, undo: () => Promise<unknown> | unknown): void {
+  defer(title: string, undo: () => unknown): void {
     this.steps.push({ title, undo })
   }
 
