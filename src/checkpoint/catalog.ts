@@ -6,7 +6,7 @@
  * Owns: what makes a checkpoint exist and what may be deleted. Does not own when one is taken, nor labels'
  * meaning to a user. Callers: orchestrator, daemon, workers.
  */
-import { mkdir, readdir, rename, rm, stat } from 'node:fs/promises'
+import { mkdir, readdir, rename, rm, rmdir, stat } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 import type { MachineHandle, MachineSnapshot } from '../hypervisor/driver.js'
@@ -33,6 +33,9 @@ export type NewCheckpoint =
 
 /** Checkpoints by sandbox and id. Unknown ones: CHECKPOINT_UNKNOWN. */
 export class CheckpointCatalog {
+  /** Layers of checkpoints this process removed, until they are collected. */
+  private readonly released = new Set<string>()
+
   constructor(private readonly folders: CatalogFolders) {}
 
   /** Folder of one checkpoint, there or not. */
@@ -108,9 +111,10 @@ export class CheckpointCatalog {
       .sort((a, b) => a.createdAt.localeCompare(b.createdAt) || a.id.localeCompare(b.id, 'en', { numeric: true }))
   }
 
-  /** Removes a checkpoint: it is gone with its manifest, then its files follow. Its layers wait for {@link collectGarbage}. */
+  /** Removes a checkpoint: it is gone with its manifest, then its files follow. Its layer waits for {@link collectGarbage}. */
   async remove(sandbox: SandboxName, id: CheckpointId): Promise<void> {
     const directory = this.directoryOf(sandbox, id)
+    this.release(await readManifest(directory).catch(() => null))
     await rm(path.join(directory, MANIFEST_NAME), { force: true })
     await rm(directory, { recursive: true, force: true })
   }
@@ -118,6 +122,7 @@ export class CheckpointCatalog {
   /** Removes every checkpoint of a sandbox. */
   async removeAll(sandbox: SandboxName): Promise<void> {
     const directory = path.join(this.folders.checkpoints, sandbox)
+    for (const manifest of await this.list(sandbox)) this.release(manifest)
     const doomed = path.join(this.folders.checkpoints, `.removed-${sandbox}-${process.pid}-${Date.now()}`)
     await rename(directory, doomed).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOENT') throw error
@@ -128,8 +133,9 @@ export class CheckpointCatalog {
   /**
    * Removes layers no checkpoint and no machine needs.
    * @param machines every machine of this host, those being started included
+   * @param isQuiet nobody is starting a machine or taking a checkpoint now, so that young layers need not be spared
    */
-  async collectGarbage(machines: readonly MachineHandle[]): Promise<string[]> {
+  async collectGarbage(machines: readonly MachineHandle[], { isQuiet = false } = {}): Promise<string[]> {
     const needed = new Set<string>()
     for (const sandbox of await namesIn(this.folders.checkpoints)) {
       for (const id of await namesIn(path.join(this.folders.checkpoints, sandbox))) {
@@ -143,7 +149,26 @@ export class CheckpointCatalog {
       needed.add(activeLayer)
       if (parent !== null) needed.add(parent.diskLayer)
     }
-    return collectLayers(this.folders.layers, needed)
+    const removed = await collectLayers(this.folders.layers, needed, { isQuiet, released: this.released })
+    for (const name of removed) this.released.delete(name)
+    return removed
+  }
+
+  /** Removes what a killed process left of checkpoints it was taking or removing. Call it while nobody takes one. */
+  async removeUnfinished(): Promise<void> {
+    for (const sandbox of await readNames(this.folders.checkpoints)) {
+      const folder = path.join(this.folders.checkpoints, sandbox)
+      if (sandbox.startsWith('.')) await rm(folder, { recursive: true, force: true })
+      for (const id of await namesIn(folder)) {
+        const hasManifest = await stat(path.join(folder, id, MANIFEST_NAME)).then(() => true, () => false)
+        if (!hasManifest) await rm(path.join(folder, id), { recursive: true, force: true })
+      }
+      await rmdir(folder).catch(() => undefined) // one with checkpoints stays
+    }
+  }
+
+  private release(manifest: CheckpointManifest | null): void {
+    if (manifest !== null) this.released.add(manifest.diskLayer)
   }
 
   private async describeFiles({ snapshot, sandbox, id }: NewCheckpoint): Promise<CheckpointFile[]> {
@@ -170,9 +195,12 @@ export class CheckpointCatalog {
 
 /** Folder entries that are names of ours; leftovers being removed begin with a dot. */
 async function namesIn(directory: string): Promise<string[]> {
-  const names = await readdir(directory).catch((error: NodeJS.ErrnoException) => {
+  return (await readNames(directory)).filter((name) => !name.startsWith('.')).sort()
+}
+
+async function readNames(directory: string): Promise<string[]> {
+  return readdir(directory).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT' || error.code === 'ENOTDIR') return []
     throw error
   })
-  return names.filter((name) => !name.startsWith('.')).sort()
 }

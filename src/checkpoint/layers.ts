@@ -13,14 +13,23 @@ const GRACE_MS = 60_000
 /** Longer chains than this are not ours. */
 const CHAIN_MAX = 1_000
 
+/** What the grace of young layers does not hold for. */
+export interface LayerCollection {
+  /** Layers of checkpoints that were removed: they were noted long ago. */
+  released?: ReadonlySet<string>
+  /** True: nobody is starting a machine, so that no layer is about to be noted. */
+  isQuiet?: boolean
+  /** Wall clock, milliseconds. */
+  now?: () => number
+}
+
 /**
  * Removes every layer that is not needed.
  * @param needed names of layers that are in use themselves
- * @param now wall clock, milliseconds
  * @returns the names of those removed.
  */
 export async function collectLayers(
-  folder: string, needed: ReadonlySet<string>, now: () => number = Date.now,
+  folder: string, needed: ReadonlySet<string>, { released = new Set(), isQuiet = false, now = Date.now }: LayerCollection = {},
 ): Promise<string[]> {
   const live = new Set<string>()
   for (const name of needed) await addChain(folder, name, live)
@@ -29,7 +38,8 @@ export async function collectLayers(
     const file = path.join(folder, name)
     if (live.has(name) || !name.endsWith('.qcow2')) continue
     const found = await stat(file).catch(() => null)
-    if (found === null || now() - found.ctimeMs < GRACE_MS) continue
+    const isSpared = !isQuiet && !released.has(name) && found !== null && now() - found.ctimeMs < GRACE_MS
+    if (found === null || isSpared) continue
     await rm(file, { force: true })
     removed.push(name)
   }

@@ -12,6 +12,7 @@ import type { Settings } from '../config/environment.js'
 import { Ledger } from '../admission/ledger.js'
 import { createDriver } from '../hypervisor/registry.js'
 import type { Driver } from '../hypervisor/driver.js'
+import { removeAbandonedScratch } from '../git/scratch.js'
 import { listImages, removeImage, resolveImage } from '../image/store.js'
 import { Sandboxes } from '../orchestrator/sandboxes.js'
 import { VERSION } from '../protocol/status.js'
@@ -75,7 +76,8 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
     caBundle: settings.caBundle, reserve: (name, memoryMib, signal) => book.reserveSandbox(name, memoryMib, signal),
     release: (id) => book.release(id), onError,
   })
-  await sandboxes.recover(host.promised.filter(({ kind }) => kind === 'sandbox'))
+  await sandboxes.recover(host.promised.filter(({ kind }) => kind === 'sandbox'), { isAlone: !await worker.isAlive() })
+  await removeAbandonedScratch()
   if (settings.redisUrl === null) {
     await startRedis(redis)
     void superviseRedis(redis, { onFailure: (error) => onError('redis-server could not be started again', error) }, ended)
@@ -113,6 +115,7 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
   stop.abort()
   if (isIdle) {
     await worker.stop()
+    await sandboxes.collectGarbage({ isQuiet: true })
     if (settings.redisUrl === null) await stopRedis(redis)
   }
   sandboxes.detachAll()

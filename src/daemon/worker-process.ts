@@ -48,6 +48,10 @@ export class WorkerProcess {
     return (await this.find()) ?? ownProcessIdentity()
   }
 
+  async isAlive(): Promise<boolean> {
+    return (await this.find()) !== null
+  }
+
   /** Ends the worker, if there is one: it gives its trials back first. */
   async stop(): Promise<void> {
     const worker = await this.find()

@@ -5,9 +5,10 @@
  * Owns: its life, and the one door through which objects enter the user's repository. Everything that comes
  * from a guest is looked at in here first.
  */
-import { copyFile, mkdir, mkdtemp, rm, stat, utimes, writeFile } from 'node:fs/promises'
+import { copyFile, mkdir, mkdtemp, readdir, rm, stat, utimes, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
+import { isProcessAlive, ownProcessIdentity } from '../util/process-identity.js'
 import { pipeGit, runGit, type GitPlace } from './host-git.js'
 import { BYTE_WISE_ATTRIBUTES, privateConfig } from './private-git.js'
 import { placeOf, type Repository } from './repository.js'
@@ -30,7 +31,8 @@ export async function withScratch<T>(repository: Repository, work: (scratch: Scr
 
 /** Makes a scratch repository; {@link removeScratch} takes it away. */
 export async function createScratch(repository: Repository): Promise<Scratch> {
-  const folder = await mkdtemp(path.join(tmpdir(), 'kosa8-git-'))
+  const { pid, startTicks } = ownProcessIdentity()
+  const folder = await mkdtemp(path.join(tmpdir(), `kosa8-git-${pid}-${startTicks}-`))
   try {
     for (const part of ['refs', 'objects/info', 'objects/pack', 'info']) await mkdir(path.join(folder, part), { recursive: true })
     await writeFile(path.join(folder, 'HEAD'), 'ref: refs/heads/kosa8\n')
@@ -43,6 +45,16 @@ export async function createScratch(repository: Repository): Promise<Scratch> {
     throw error
   }
   return { folder, place: { kind: 'private', gitDir: folder } }
+}
+
+/** Removes the scratch repositories of processes that were killed. */
+export async function removeAbandonedScratch(): Promise<void> {
+  for (const name of await readdir(tmpdir())) {
+    const [, pid, startTicks] = /^kosa8-git-(\d+)-(\d+)-/.exec(name) ?? []
+    if (pid === undefined || isProcessAlive({ pid: Number(pid), startTicks: Number(startTicks) })) continue
+    // Somebody else's stays: it is theirs to remove.
+    await rm(path.join(tmpdir(), name), { recursive: true, force: true }).catch(() => undefined)
+  }
 }
 
 /** Removes a scratch repository with everything in it. */

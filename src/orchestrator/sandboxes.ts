@@ -288,8 +288,9 @@ export class Sandboxes {
   /**
    * Finds every sandbox again after a restart, and removes what belongs to nothing.
    * @param reservations what an earlier daemon had promised to sandboxes
+   * @param isAlone no worker is alive, so that nothing half made can still be somebody's
    */
-  async recover(reservations: Reservation[]): Promise<void> {
+  async recover(reservations: Reservation[], { isAlone }: { isAlone: boolean }): Promise<void> {
     const records = new Map((await this.parts.machines.list()).map((record) => [record.id, record]))
     for (const { name, machine } of await this.parts.store.list()) {
       const record = machine === null ? undefined : records.get(machine)
@@ -308,8 +309,20 @@ export class Sandboxes {
       if (!isUsed) await this.parts.release(reservation.id)
     }
     const known = new Set([...this.live.values()].map(({ sandbox }) => sandbox.machine.handle.id))
-    await this.parts.host.reapWhere(({ id, purpose }) => purpose.kind === 'sandbox' && !known.has(id))
-    await this.collectGarbage()
+    // Trials of a worker that is alive are spared: their owner is.
+    await this.parts.host.reapWhere(({ id, purpose }) => purpose.kind === 'trial' || !known.has(id))
+    if (isAlone) await this.parts.catalog.removeUnfinished()
+    await this.forgetUnfinished()
+    await this.collectGarbage({ isQuiet: isAlone })
+  }
+
+  /** A sandbox with neither a machine nor a checkpoint was never finished, or has nothing left to go back to. */
+  private async forgetUnfinished(): Promise<void> {
+    for (const { name, machine } of await this.parts.store.list()) {
+      if (machine !== null || (await this.parts.catalog.list(name)).length > 0) continue
+      this.parts.onError(`sandbox ${name} has neither a machine nor a checkpoint: it is removed`, null)
+      await this.parts.store.remove(name)
+    }
   }
 
   /** Lets go of every machine; they go on running. */
@@ -319,9 +332,9 @@ export class Sandboxes {
   }
 
   /** Removes layers and leftovers that nothing refers to. */
-  async collectGarbage(): Promise<void> {
+  async collectGarbage(options: { isQuiet?: boolean } = {}): Promise<void> {
     const handles = (await this.parts.machines.list()).map(({ handle }) => handle).filter((handle) => handle !== null)
-    await this.parts.catalog.collectGarbage(handles)
+    await this.parts.catalog.collectGarbage(handles, options)
   }
 
   private async adopt(name: SandboxName, sandbox: Sandbox, reservation: Reservation): Promise<void> {

@@ -61,7 +61,8 @@ export class SandboxHost {
   async recover(record: MachineRecord, hostname: string): Promise<Sandbox | null> {
     if (record.handle === null) return null
     const sandbox = await Sandbox.recover(this.parts.driver, record.handle, hostname)
-    if (sandbox !== null) await this.parts.machines.put({ ...record, owner: this.parts.owner })
+    // The handle as it was found: the record may be of before a snapshot that switched the active layer.
+    if (sandbox !== null) await this.parts.machines.put({ ...record, owner: this.parts.owner, handle: sandbox.machine.handle })
     return sandbox
   }
 

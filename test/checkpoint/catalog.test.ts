@@ -154,7 +154,7 @@ describe('the layers of a host', () => {
     await layer('a.qcow2', '../root')
     await layer('b.qcow2', 'a.qcow2')
     await layer('c.qcow2', 'b.qcow2')
-    await collectLayers(path.join(home, 'layers'), new Set(['c.qcow2']), later)
+    await collectLayers(path.join(home, 'layers'), new Set(['c.qcow2']), { now: later })
     expect(await readdir(path.join(home, 'layers'))).toEqual(expect.arrayContaining(['a.qcow2', 'b.qcow2', 'c.qcow2']))
   })
 
@@ -162,14 +162,14 @@ describe('the layers of a host', () => {
     await layer('a.qcow2', 'b.qcow2')
     await layer('b.qcow2', 'a.qcow2')
     await layer('c.qcow2', '/etc/passwd')
-    await collectLayers(path.join(home, 'layers'), new Set(['a.qcow2', 'c.qcow2']), later)
+    await collectLayers(path.join(home, 'layers'), new Set(['a.qcow2', 'c.qcow2']), { now: later })
     expect(await readdir(path.join(home, 'layers'))).toEqual(expect.arrayContaining(['a.qcow2', 'b.qcow2', 'c.qcow2']))
   })
 
   it('that nothing needs go, once they are not very young', async () => {
     await layer('a.qcow2', '../root')
     expect(await collectLayers(path.join(home, 'layers'), new Set())).toEqual([])
-    const removed = await collectLayers(path.join(home, 'layers'), new Set(), later)
+    const removed = await collectLayers(path.join(home, 'layers'), new Set(), { now: later })
     expect(removed).toContain('a.qcow2')
   })
 })
