@@ -110,9 +110,10 @@ async function stopDaemon() {
 function tellNextSteps(repository, run) {
   console.log(`
 The run stays in ${run.dir}:
-report.md, run.json, and a folder per trial with its patch, log and test reports.
-The repository stays in ${repository}, unchanged but for the results under refs/kosa8/.
-
+report.md, run.json, and a folder per trial with its patch and log.
+The repository stays in ${repository}, unchanged but for the results under refs/kosa8/.`)
+  if (run.winner === null) return
+  console.log(`
 Try next:
   cd ${repository}
   alias kosa8='node ${CLI}'

@@ -25,7 +25,7 @@ export async function loadStrategy(reference: StrategyReference): Promise<Strate
   }
   if (!isStrategy(exported)) {
     throw new Kosa8Error('APPROACH_INVALID', `${place} has no default export with a run function`, {
-      hint: 'export a Strategy as described in docs/strategies.md',
+      hint: 'export a Strategy as described in docs/approaches-and-strategies.md',
     })
   }
   return exported

@@ -11,10 +11,11 @@ h1 { font-size: 1.6rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2
 h4 { font-size: .9rem; margin: 1rem 0 .25rem; }
 .soft { color: var(--soft); }
 code, pre { font: 13px/1.45 ui-monospace, monospace; } code { white-space: pre-wrap; overflow-wrap: anywhere; }
+h1 code, h3 code { font-size: .95em; }
 table { border-collapse: collapse; margin: 1rem 0; } th, td { padding: .35rem .8rem; border-bottom: 1px solid var(--line); text-align: left; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 .better { color: var(--good); font-weight: 600; } .worse { color: var(--bad); font-weight: 600; } .unscored { color: var(--warn); font-weight: 600; }
-.columns { display: grid; grid-auto-flow: column; grid-auto-columns: minmax(26rem, 1fr); gap: 1rem; overflow-x: auto; align-items: start; }
+.columns { display: grid; grid-auto-flow: column; grid-auto-columns: minmax(22rem, 1fr); gap: 1rem; overflow-x: auto; align-items: start; }
 .card { border: 1px solid var(--line); border-radius: 8px; padding: 1rem; min-width: 0; }
 .card.winner { border-color: var(--good); box-shadow: 0 0 0 1px var(--good); }
 ul { margin: .25rem 0; padding-left: 1.2rem; } li { overflow-wrap: anywhere; }
