@@ -6,6 +6,7 @@ import pino from 'pino'
 import { childEnvironment, readSettings } from '../config/environment.js'
 import { toKosa8Error } from '../errors/kosa8-error.js'
 import { runDaemon } from './daemon.js'
+import { claimHome } from './sole-daemon.js'
 
 const log = pino({ name: 'kosa8d' })
 const stop = new AbortController()
@@ -13,6 +14,7 @@ for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal
 
 try {
   const settings = readSettings()
+  await claimHome(settings.home, settings.socketPath)
   await runDaemon({ settings, env: childEnvironment(settings), log, stays: process.argv.includes('--stay'), signal: stop.signal })
   process.exit(0)
 } catch (error) {
