@@ -13,6 +13,7 @@ import { createMachineId } from '../../model/ids.js'
 import { writeFileAtomic } from '../../util/atomic-write.js'
 import { CleanupStack } from '../../util/cleanup.js'
 import type { BootImage, Machine } from '../driver.js'
+import { TCG_CPU_MODEL } from './command-line.js'
 import { readProcessor } from './processor.js'
 import { bootMachine, restoreMachine, type HostSettings } from './start.js'
 
@@ -58,7 +59,7 @@ export async function probeAcceleration(config: ProbeConfig): Promise<Accelerati
 }
 
 function useTcg(reason: string): AccelerationAnswer {
-  return { accelerator: 'tcg', cpuModel: 'max', reason }
+  return { accelerator: 'tcg', cpuModel: TCG_CPU_MODEL, reason }
 }
 
 async function readCache(file: string): Promise<z.infer<typeof cacheSchema> | null> {

@@ -11,6 +11,7 @@ import type {
 import { readProcessor } from './processor.js'
 import { probeAcceleration, type AccelerationAnswer } from './probe.js'
 import { recoverMachine, reapMachine } from './recover.js'
+import { TCG_CPU_MODEL } from './command-line.js'
 import { bootMachine, restoreMachine, type HostSettings } from './start.js'
 
 /** What the owner of the driver decides. */
@@ -89,7 +90,7 @@ export class QemuDriver implements Driver {
     const { tscKhz } = await readProcessor()
     const settingsFor = ({ accelerator, cpuModel }: Pick<AccelerationAnswer, 'accelerator' | 'cpuModel'>): HostSettings => ({
       program, searchPath, version, tscKhz,
-      acceleration: { accelerator, cpuModel: accelerator === 'kvm' ? 'host' : 'max' },
+      acceleration: { accelerator, cpuModel: accelerator === 'kvm' ? 'host' : TCG_CPU_MODEL },
       translationBufferMib: this.options.translationBufferMib ?? DEFAULT_TRANSLATION_BUFFER_MIB,
       fingerprint: { driver: this.name, version: version.text, machineType: MACHINE_TYPE, accelerator, cpuModel },
     })

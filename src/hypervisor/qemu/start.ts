@@ -6,6 +6,7 @@
  */
 import { link, mkdir, realpath, rm } from 'node:fs/promises'
 import path from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { Kosa8Error, toKosa8Error } from '../../errors/kosa8-error.js'
 import { CleanupStack } from '../../util/cleanup.js'
 import { extentsFileOf } from '../../util/extents.js'
@@ -133,7 +134,9 @@ async function waitUntilLoaded(qmp: QmpClient): Promise<void> {
     })
   })
   try {
-    if (await isLoading(qmp)) await Promise.race([settled, qmp.lost.then((reason) => Promise.reject(reason))])
+    if (await isLoading(qmp)) {
+      await Promise.race([settled, qmp.lost.then((reason) => Promise.reject(reason)), delay(ANSWER_TIMEOUT_MS, undefined, { ref: false })])
+    }
     if (await isLoading(qmp)) throw new Kosa8Error('MACHINE_START_FAILED', 'the saved device state could not be loaded')
   } finally {
     stopListening()
