@@ -35,7 +35,8 @@ const RULES: Record<string, string[]> = {
     'src/queue', 'src/store', 'src/report', 'src/config', 'src/protocol', 'src/model', 'src/errors', 'src/util',
   ],
   'src/sdk': ['src/config', 'src/protocol', 'src/model', 'src/errors', 'src/util'],
-  'src/cli': ['src/sdk', 'src/report', 'src/config', 'src/protocol', 'src/model', 'src/errors', 'src/util'],
+  'src/mcp': ['src/sdk', 'src/config', 'src/report', 'src/protocol', 'src/model', 'src/errors', 'src/util'],
+  'src/cli': ['src/mcp/serve-stdio', 'src/sdk', 'src/report', 'src/config', 'src/protocol', 'src/model', 'src/errors', 'src/util'],
   workers: [
     'src/orchestrator', 'src/sandbox', 'src/hypervisor', 'src/checkpoint', 'src/queue', 'src/store', 'src/config',
     'src/model', 'src/errors', 'src/util',

@@ -16,6 +16,7 @@ import { addFork } from './fork.js'
 import { Output, type CliHost } from './host.js'
 import { addImage } from './image.js'
 import { addLs } from './ls.js'
+import { addMcp } from './mcp.js'
 import { addReport } from './report.js'
 import { addRm } from './rm.js'
 import { addRuns } from './runs.js'
@@ -23,7 +24,7 @@ import type { Cli } from './verb.js'
 
 /** Every verb, in the order help lists them. */
 const VERBS = [
-  addFork, addRuns, addReport, addDiff, addApply, addCreate, addLs, addExec, addRm, addCheckpoint, addImage, addDaemon,
+  addFork, addRuns, addReport, addDiff, addApply, addCreate, addLs, addExec, addRm, addCheckpoint, addImage, addDaemon, addMcp,
 ]
 
 /** Runs one command line (without node and script) and returns its exit status. */
