@@ -94,12 +94,11 @@ export class SandboxHost {
     const createdAt = new Date(clock.now()).toISOString()
     await machines.put({ id, directory, createdAt, owner, purpose, handle: null })
     try {
-      const sandbox = await start({
+      // The handle noted last, with the process, is the machine's own until a snapshot changes it.
+      return await start({
         id, directory, layersDirectory: paths.layers,
         onSpawned: (handle) => machines.update(id, { handle }),
       })
-      await this.note(sandbox)
-      return sandbox
     } catch (error) {
       // The driver has removed what it had started; a failure to do so leaves the record for the next start.
       if (!isUncleanFailure(error)) await machines.remove(id)

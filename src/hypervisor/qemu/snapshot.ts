@@ -92,9 +92,12 @@ async function copyInPause(
     try {
       await task.stop()
       await task.qmp.call('xen-save-devices-state', { filename: targets.deviceFile })
-      extents = await pages.copyTo(target)
-      await switchDisk(task, targets.nextLayer)
-      onSwitched()
+      // QEMU is asked first and works on the disk while we copy; both have ended before the machine goes on.
+      const switching = switchDisk(task, targets.nextLayer).then(onSwitched)
+      const [copied] = await Promise.allSettled([pages.copyTo(target), switching])
+      await switching
+      if (copied.status === 'rejected') throw copied.reason
+      extents = copied.value
     } finally {
       await task.goOn()
       pauseMs = performance.now() - start
