@@ -12,12 +12,13 @@ const NOT_RUNNING = 3
 export function addDaemon(cli: Cli, program: Command): void {
   const daemon = program.command('daemon').description('Start, stop and look at the background process that owns the sandboxes.')
     .addHelpText('after', '\nExample:\n  $ kosa8 daemon status')
-  defineVerb(cli, daemon, 'start', { summary: 'Start it, if it does not run.', examples: ['kosa8 daemon start'] }, start)
+  defineVerb(cli, daemon, 'start', { summary: 'Start it, if it does not run, and let it stay; started by another command it ends when nothing is left to do.', examples: ['kosa8 daemon start'] }, start)
   defineVerb(cli, daemon, 'stop', { summary: 'Stop it; sandboxes go on running and are found again.', examples: ['kosa8 daemon stop'] }, stop)
   defineVerb(cli, daemon, 'status', { summary: 'Say what it does; status 3 when it does not run.', examples: ['kosa8 daemon status --json'] }, status)
 }
 
 async function start({ client, output }: CommandTools, _args: string[], options: CommonOptions): Promise<number> {
+  await client.keepDaemon()
   const { pid, version } = await client.status()
   if (options.json === true) output.printJson({ running: true, pid, version })
   else output.print(`the daemon runs (process ${pid}, version ${version})`)

@@ -2,15 +2,19 @@
 import { constants } from 'node:os'
 import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
-import type { ExecExit } from '../protocol/sandboxes.js'
+import { Kosa8Error } from '../errors/kosa8-error.js'
+import type { ExecExit, ExecRequest } from '../protocol/sandboxes.js'
 import type { SandboxProcess } from '../sdk/exec.js'
+import { exitCodeOf } from '../sdk/sandbox.js'
 import type { CliHost, CommandTools } from './host.js'
 import { repeatedOption } from './options.js'
 import { printStream } from './stream-output.js'
+import { joinTerminal } from './terminal.js'
 import { defineVerb, type Cli, type CommonOptions } from './verb.js'
-import { Kosa8Error } from '../errors/kosa8-error.js'
 
 interface ExecOptions extends CommonOptions {
+  interactive?: boolean
+  tty?: boolean
   cwd?: string
   user?: string
   env?: string[]
@@ -20,35 +24,45 @@ interface ExecOptions extends CommonOptions {
 export function addExec(cli: Cli, program: Command): void {
   defineVerb<ExecOptions>(cli, program, 'exec <name> <command...>', {
     summary: 'Run a command in a sandbox, without a shell, and end with its status.',
-    examples: ['kosa8 exec db -- uname -a', 'kosa8 exec web --cwd /workspace -- npm test'],
+    examples: ['kosa8 exec db -- uname -a', 'kosa8 exec -w /workspace -e CI=1 web -- npm test', 'kosa8 exec -it db -- psql'],
   }, exec)
-    .option('--cwd <dir>', 'folder in the sandbox')
-    .option('--user <name>', 'user in the sandbox (default: root)')
-    .option('--env <name=value>', 'environment variable; may be given several times', repeatedOption)
+    .option('-i, --interactive', 'pass standard input on, also from a terminal (what is piped in is passed on anyway)')
+    .option('-t, --tty', 'give the command a terminal')
+    .option('-w, --cwd <dir>', 'folder in the sandbox')
+    .option('-u, --user <name>', 'user in the sandbox (default: root)')
+    .option('-e, --env <name=value>', 'environment variable; may be given several times', repeatedOption)
 }
 
 async function exec(tools: CommandTools, [name, ...argv]: string[], options: ExecOptions): Promise<number> {
+  const { host, output } = tools
+  const sandbox = tools.client.sandbox(name as string)
   const command = {
-    argv,
     ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
     ...(options.user === undefined ? {} : { user: options.user }),
     ...(options.env === undefined ? {} : { env: environmentOf(options.env) }),
   }
-  const sandbox = tools.client.sandbox(name as string)
   if (options.json === true) {
+    if (options.interactive === true || options.tty === true) throw new Kosa8Error('USAGE', '--json cannot be used with -i or -t')
     const result = await sandbox.exec(argv, command)
-    tools.output.printJson(result)
-    return statusOf(result)
+    output.printJson(result)
+    return result.exitCode
   }
-  // A terminal would be read from for ever; what is piped in is passed on.
-  const process = await sandbox.spawn({ ...command, stdin: !tools.host.terminals.stdin })
-  const stopListening = passSignals(tools.host, process)
+  // Without -i a terminal is not read: the command may never end for it. What is piped in is passed on.
+  const stdin = options.interactive === true || !host.terminals.stdin
+  const request: ExecRequest = { ...command, argv, stdin, ...(options.tty === true ? { pty: host.terminalSize() } : {}) }
+  const process = await sandbox.spawn(request)
+  const keysGoToCommand = options.tty === true && host.terminals.stdin && stdin
+  return exitCodeOf(keysGoToCommand ? await joinTerminal(host, process) : await joinStreams(host, process))
+}
+
+async function joinStreams(host: CliHost, process: SandboxProcess): Promise<ExecExit> {
+  const stopListening = passSignals(host, process)
   try {
-    if (process.stdin !== null) pipeline(tools.host.stdin, process.stdin).catch(() => undefined)
+    if (process.stdin !== null) pipeline(host.stdin, process.stdin).catch(() => undefined)
     const [exit] = await Promise.all([
-      process.exited, printStream(tools.host, process.stdout), pipeline(process.stderr, tools.host.stderr, { end: false }),
+      process.exited, printStream(host, process.stdout), pipeline(process.stderr, host.stderr, { end: false }),
     ])
-    return statusOf(exit)
+    return exit
   } finally {
     stopListening()
   }
@@ -62,10 +76,6 @@ function passSignals(host: CliHost, process: SandboxProcess): () => void {
     if (signals === 1) process.signal(constants.signals[signal])
     else process.close()
   })
-}
-
-function statusOf({ code, signal }: ExecExit): number {
-  return code ?? 128 + (signal ?? 0)
 }
 
 function environmentOf(pairs: string[]): Record<string, string> {

@@ -20,6 +20,10 @@ export interface CliHost {
   terminals: { stdin: boolean; stdout: boolean; stderr: boolean }
   /** Size of the terminal, asked anew each time. */
   terminalSize(): { columns: number; rows: number }
+  /** Calls `handler` whenever the terminal has another size. @returns how to stop that. */
+  onResize(handler: () => void): () => void
+  /** True: keys come one by one and mean nothing to the terminal itself. Does nothing where there is none. */
+  setRawMode(isRaw: boolean): void
   settings: Settings
   cwd: string
   /** Calls `handler` for every stop signal from now on. @returns how to stop that. */

@@ -20,6 +20,11 @@ function createHost(settings: Settings): CliHost {
       columns: process.stdout.columns ?? process.stderr.columns ?? DEFAULT_COLUMNS,
       rows: process.stderr.rows ?? DEFAULT_ROWS,
     }),
+    onResize: (handler) => {
+      process.stdout.on('resize', handler)
+      return () => process.stdout.off('resize', handler)
+    },
+    setRawMode: (isRaw) => { if (process.stdin.isTTY) process.stdin.setRawMode(isRaw) },
     settings,
     cwd: process.cwd(),
     onSignal: (handler) => {

@@ -18,13 +18,16 @@ import { addImage } from './image.js'
 import { addLs } from './ls.js'
 import { addMcp } from './mcp.js'
 import { addReport } from './report.js'
+import { addRewind } from './rewind.js'
 import { addRm } from './rm.js'
 import { addRuns } from './runs.js'
+import { addShell } from './shell.js'
 import type { Cli } from './verb.js'
 
 /** Every verb, in the order help lists them. */
 const VERBS = [
-  addFork, addRuns, addReport, addDiff, addApply, addCreate, addLs, addExec, addRm, addCheckpoint, addImage, addDaemon, addMcp,
+  addFork, addRuns, addReport, addDiff, addApply, addCreate, addLs, addExec, addShell, addRm, addCheckpoint, addRewind,
+  addImage, addDaemon, addMcp,
 ]
 
 /** Runs one command line (without node and script) and returns its exit status. */

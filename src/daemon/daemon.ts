@@ -9,6 +9,7 @@ import path from 'node:path'
 import type { Logger } from 'pino'
 import { CheckpointCatalog } from '../checkpoint/catalog.js'
 import type { Settings } from '../config/environment.js'
+import { Kosa8Error } from '../errors/kosa8-error.js'
 import { Ledger } from '../admission/ledger.js'
 import { createDriver } from '../hypervisor/registry.js'
 import type { Driver } from '../hypervisor/driver.js'
@@ -73,7 +74,7 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
   })
   const sandboxes = new Sandboxes({
     host: host.sandboxHost, store: host.sandboxStore, machines: host.machines, catalog: host.catalog, paths, clock: systemClock,
-    caBundle: settings.caBundle, reserve: (name, memoryMib, signal) => book.reserveSandbox(name, memoryMib, signal),
+    caBundle: settings.caBundle, reserve: (name, memoryMib, wait) => book.reserveSandbox(name, memoryMib, wait),
     release: (id) => book.release(id), onError,
   })
   await sandboxes.recover(host.promised.filter(({ kind }) => kind === 'sandbox'), { isAlone: !await worker.isAlive() })
@@ -88,9 +89,9 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
   const runs = new Runs({
     runs: host.runs, paths, clock: systemClock, sandboxes, queue, book, ensureWorker: () => worker.ensure(), onError,
   })
-  const activity = new Activity()
+  const activity = new Activity(config.stays)
   const services = activity.watch({
-    daemon: createDaemonService({ config, paths, host, sandboxes, runs, stop: () => stop.abort() }),
+    daemon: createDaemonService({ config, paths, host, sandboxes, runs, activity, stop: () => stop.abort() }),
     sandboxes: new SandboxCalls(sandboxes), runs, reservations: book,
   })
   const server = await startServer(settings.socketPath, services)
@@ -104,7 +105,7 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
   log.info({ version: VERSION, home: paths.home }, 'the daemon answers')
 
   const isBusy = async (): Promise<boolean> => runs.activeCount > 0 || !book.isIdle || (await sandboxes.list()).length > 0
-  await waitForEnd(ended, config.stays ? null : { activity, isBusy })
+  await waitForEnd(ended, activity, isBusy)
   const isIdle = !await isBusy()
   log.info(isIdle ? 'the daemon ends, nothing is left to look after' : 'the daemon ends, machines go on running')
   host.pressure.stop()
@@ -160,7 +161,7 @@ async function buildHost(config: DaemonConfig, paths: Paths, onError: (message: 
 }
 
 function createDaemonService(parts: {
-  config: DaemonConfig; paths: Paths; host: Host; sandboxes: Sandboxes; runs: Runs; stop: () => void
+  config: DaemonConfig; paths: Paths; host: Host; sandboxes: Sandboxes; runs: Runs; activity: Activity; stop: () => void
 }): DaemonService {
   const startedAt = new Date().toISOString()
   return {
@@ -176,11 +177,15 @@ function createDaemonService(parts: {
         waiting: waiting.map(({ holder, message }) => ({ owner: holder, message })),
       }
     },
+    async stay() {
+      parts.activity.stays = true
+    },
     async stop() {
       // After the answer is on its way.
       setImmediate(parts.stop)
     },
     async deleteImage(name) {
+      await assertUnused(name, parts.sandboxes)
       await removeImage(name, parts.paths.images)
     },
     async images() {
@@ -191,9 +196,21 @@ function createDaemonService(parts: {
   }
 }
 
+/** A sandbox and all of its checkpoints read through to its image. */
+async function assertUnused(image: string, sandboxes: Sandboxes): Promise<void> {
+  const users = (await sandboxes.list()).filter((sandbox) => sandbox.image === image).map(({ name }) => name)
+  if (users.length === 0) return
+  throw new Kosa8Error('IMAGE_IN_USE', `image ${image} is used by ${users.join(', ')}`, {
+    hint: `remove ${users.length === 1 ? 'it' : 'them'} first: kosa8 rm ${users[0]}`, details: { image, users },
+  })
+}
+
 /** Notes when the daemon was last asked for anything. */
 class Activity {
   lastAtMs = performance.now()
+
+  /** @param stays it does not end by itself, however long nothing is asked */
+  constructor(public stays: boolean) {}
 
   /** Services whose every call counts as activity. */
   watch(services: Services): Services {
@@ -211,14 +228,14 @@ class Activity {
   }
 }
 
-async function waitForEnd(ended: AbortSignal, idle: { activity: Activity; isBusy: () => Promise<boolean> } | null): Promise<void> {
+async function waitForEnd(ended: AbortSignal, activity: Activity, isBusy: () => Promise<boolean>): Promise<void> {
   const over = createDeferred<void>()
   ended.addEventListener('abort', () => over.resolve(), { once: true })
   if (ended.aborted) return
-  const timer = idle === null ? undefined : setInterval(() => {
-    void idle.isBusy().then((busy) => {
-      if (busy) idle.activity.lastAtMs = performance.now()
-      else if (performance.now() - idle.activity.lastAtMs > LINGER_MS) over.resolve()
+  const timer = setInterval(() => {
+    void isBusy().then((busy) => {
+      if (busy || activity.stays) activity.lastAtMs = performance.now()
+      else if (performance.now() - activity.lastAtMs > LINGER_MS) over.resolve()
     }, () => undefined)
   }, 1_000)
   await over.promise

@@ -6,6 +6,7 @@
 import path from 'node:path'
 import type { Readable } from 'node:stream'
 import type { CheckpointManifest } from '../checkpoint/manifest.js'
+import { serialiseError } from '../errors/kosa8-error.js'
 import { prepareBase } from '../git/base.js'
 import { openRepository } from '../git/repository.js'
 import type { GuestProcess } from '../guest/session.js'
@@ -15,7 +16,8 @@ import { WORKSPACE_PATH } from '../orchestrator/guest-workspace.js'
 import { uploadRepository } from '../orchestrator/run-preparation.js'
 import type { Sandboxes } from '../orchestrator/sandboxes.js'
 import type {
-  CreateSandboxRequest, CreateSnapshotRequest, ExecRequest, RestoredSandbox, SandboxDescription, SnapshotDescription,
+  CreateSandboxRequest, CreateSnapshotRequest, ExecRequest, ForkedSandboxEntry, RestoredSandbox, SandboxDescription,
+  SnapshotDescription,
 } from '../protocol/sandboxes.js'
 import { SANDBOX_FILE_BYTES_MAX } from '../protocol/sandboxes.js'
 import type { SandboxRecord } from '../store/sandbox-store.js'
@@ -74,8 +76,14 @@ export class SandboxCalls implements SandboxService {
     await session.writeFile(resolveGuestPath(file), content, mode === undefined ? {} : { mode })
   }
 
-  async snapshot(name: string, request: CreateSnapshotRequest): Promise<SnapshotDescription> {
-    const taken = await this.sandboxes.checkpoint(name as SandboxName, { id: request.id as CheckpointId, label: request.label ?? null })
+  async fork(name: string, names: string[]): Promise<ForkedSandboxEntry[]> {
+    const made = await this.sandboxes.fork(name as SandboxName, names as SandboxName[])
+    return made.map((clone) => ({ name: clone.name, error: clone.error === null ? null : serialiseError(clone.error) }))
+  }
+
+  async snapshot(name: string, { id, label }: CreateSnapshotRequest): Promise<SnapshotDescription> {
+    const wanted = { label: label ?? null, ...(id === undefined ? {} : { id: id as CheckpointId }) }
+    const taken = await this.sandboxes.checkpoint(name as SandboxName, wanted)
     return describeSnapshot(taken.manifest)
   }
 

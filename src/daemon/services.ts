@@ -13,7 +13,7 @@ import type {
   AppliedApproach, ApplyRunRequest, CancelRunRequest, RunRequest, RunStatus, RunSummary,
 } from '../protocol/runs.js'
 import type {
-  CreateSandboxRequest, CreateSnapshotRequest, ExecRequest, ImageDescription, RestoredSandbox, SandboxDescription,
+  CreateSandboxRequest, CreateSnapshotRequest, ExecRequest, ForkedSandboxEntry, ImageDescription, RestoredSandbox, SandboxDescription,
   SnapshotDescription,
 } from '../protocol/sandboxes.js'
 import type { DaemonStatus } from '../protocol/status.js'
@@ -21,6 +21,8 @@ import type { DaemonStatus } from '../protocol/status.js'
 /** The daemon itself. */
 export interface DaemonService {
   status(): Promise<DaemonStatus>
+  /** From now on it does not end by itself when it has nothing to look after. */
+  stay(): Promise<void>
   /** Begins to stop and returns at once; machines go on running and are found again. */
   stop(): Promise<void>
   images(): Promise<ImageDescription[]>
@@ -42,6 +44,8 @@ export interface SandboxService {
   readFile(name: string, path: string): Promise<Readable>
   /** `mode` are permission bits; 0o644 by default. */
   writeFile(name: string, path: string, content: Readable, mode: number | undefined, signal: AbortSignal): Promise<void>
+  /** Makes named clones of a running sandbox, which goes on; one entry per name, in their order. */
+  fork(name: string, names: string[]): Promise<ForkedSandboxEntry[]>
   snapshot(name: string, request: CreateSnapshotRequest): Promise<SnapshotDescription>
   /** Oldest first. */
   snapshots(name: string): Promise<SnapshotDescription[]>

@@ -5,6 +5,7 @@
  * everything again after a restart. Does not own: how a machine works (`sandbox`), what a checkpoint is
  * (`checkpoint`), who asked. One per daemon.
  */
+import { randomBytes } from 'node:crypto'
 import type { CheckpointCatalog } from '../checkpoint/catalog.js'
 import { snapshotOf, type CheckpointManifest } from '../checkpoint/manifest.js'
 import { Kosa8Error } from '../errors/kosa8-error.js'
@@ -20,6 +21,7 @@ import type { Paths } from '../store/paths.js'
 import type { SandboxRecord, SandboxStore } from '../store/sandbox-store.js'
 import { CleanupStack } from '../util/cleanup.js'
 import type { Clock } from '../util/clock.js'
+import { Turns } from '../util/turns.js'
 import { trustHostCertificates } from './host-certificates.js'
 
 /** The repository a sandbox was made with. */
@@ -35,7 +37,8 @@ export interface SandboxesParts {
   clock: Clock
   /** Host file of further certificates the guest is to trust when it may reach the network. */
   caBundle: string | null
-  reserve(name: string, memoryMib: number, signal?: AbortSignal): Promise<Reservation>
+  /** With `onWait` it waits and says what for; without, it is there now or not at all. */
+  reserve(name: string, memoryMib: number, wait?: { signal?: AbortSignal; onWait?: (message: string) => void }): Promise<Reservation>
   release(id: ReservationId): Promise<void>
   onError: (message: string, error: unknown) => void
 }
@@ -49,6 +52,15 @@ export interface NewSandbox {
   egress: 'deny' | 'allow'
   ownedByRun?: RunId
   signal?: AbortSignal
+  /** Given: waits for memory, and is told what it waits for. */
+  onWait?: (message: string) => void
+}
+
+/** What a checkpoint is taken with; by default its id is `<sandbox>-ckpt-<n>`. */
+export interface WantedCheckpoint {
+  id?: CheckpointId
+  label: string | null
+  repository?: SandboxRepository
 }
 
 /** A checkpoint just taken. */
@@ -68,6 +80,8 @@ interface Live {
 /** Sandboxes by name. Unknown names: SANDBOX_UNKNOWN. */
 export class Sandboxes {
   private readonly live = new Map<SandboxName, Live>()
+  /** Of one sandbox, checkpoints are taken, restored and removed one after the other. */
+  private readonly turns = new Turns()
 
   constructor(private readonly parts: SandboxesParts) {}
 
@@ -111,7 +125,10 @@ export class Sandboxes {
         egress: wanted.egress, machine: null, repository: null, nextCheckpoint: 1, ownedByRun: wanted.ownedByRun ?? null,
       })
       cleanup.defer('forget the sandbox', () => this.parts.store.remove(wanted.name))
-      const reservation = await this.parts.reserve(wanted.name, wanted.memoryMib, wanted.signal)
+      const reservation = await this.parts.reserve(wanted.name, wanted.memoryMib, {
+        ...(wanted.signal === undefined ? {} : { signal: wanted.signal }),
+        ...(wanted.onWait === undefined ? {} : { onWait: wanted.onWait }),
+      })
       cleanup.defer('release its memory', () => this.parts.release(reservation.id))
       const sandbox = await this.parts.host.boot({
         image: image.boot, shape, hostname: wanted.name, purpose: { kind: 'sandbox', name: wanted.name },
@@ -142,11 +159,15 @@ export class Sandboxes {
   }
 
   /** Takes a checkpoint of a live sandbox, which goes on running. */
-  async checkpoint(name: SandboxName, wanted: { id?: CheckpointId; label: string | null; repository?: SandboxRepository }): Promise<TakenCheckpoint> {
+  async checkpoint(name: SandboxName, wanted: WantedCheckpoint): Promise<TakenCheckpoint> {
+    return this.turns.take(name, () => this.takeCheckpoint(name, wanted))
+  }
+
+  private async takeCheckpoint(name: SandboxName, wanted: WantedCheckpoint): Promise<TakenCheckpoint> {
     const sandbox = await this.machineOf(name)
     const record = await this.parts.store.read(name)
     const id = wanted.id ?? `${name}-ckpt-${record.nextCheckpoint}` as CheckpointId
-    await this.parts.store.update(name, { nextCheckpoint: record.nextCheckpoint + 1 })
+    await this.parts.store.update(name, { nextCheckpoint: numberAfter(name, id, record.nextCheckpoint) })
     const image = await this.requireImage(record.image)
     const { catalog, clock } = this.parts
     const directory = await catalog.prepare(name, id)
@@ -184,14 +205,14 @@ export class Sandboxes {
   }
 
   async removeCheckpoint(sandbox: string, id: string): Promise<void> {
-    await this.parts.catalog.remove(sandbox as SandboxName, id as CheckpointId)
+    await this.turns.take(sandbox, () => this.parts.catalog.remove(sandbox as SandboxName, id as CheckpointId))
     await this.collectGarbage()
   }
 
   /** Lends a clone of a checkpoint for a while. */
   async withClone<T>(name: SandboxName, id: string, signal: AbortSignal, work: (clone: Sandbox) => Promise<T>): Promise<T> {
     const manifest = await this.parts.catalog.load(name, id as CheckpointId)
-    const reservation = await this.parts.reserve(`${name} (reading it)`, manifest.shape.memoryMib, signal)
+    const reservation = await this.parts.reserve(`${name} (reading it)`, manifest.shape.memoryMib, { signal, onWait: () => undefined })
     try {
       const clone = await this.parts.host.clone({
         snapshot: snapshotOf(manifest, this.parts.catalog), hostname: name, purpose: { kind: 'sandbox', name },
@@ -228,6 +249,20 @@ export class Sandboxes {
     await this.collectGarbage()
   }
 
+  /** Clones a running sandbox, which goes on: all from one instant. A clone that fails does not end the others. */
+  async fork(name: SandboxName, names: readonly SandboxName[]): Promise<{ name: SandboxName; error: unknown }[]> {
+    const record = await this.parts.store.read(name)
+    const id = `${name}-fork-${randomBytes(4).toString('hex')}` as CheckpointId
+    const { manifest } = await this.checkpoint(name, { id, label: null })
+    const like = { ...record, createdAt: new Date(this.parts.clock.now()).toISOString() }
+    try {
+      return await Promise.all(names.map(async (clone) => this.createFromCheckpoint(clone, manifest, like)
+        .then(() => ({ name: clone, error: null }), (error: unknown) => ({ name: clone, error }))))
+    } finally {
+      await this.removeCheckpoint(name, id)
+    }
+  }
+
   /** Makes a named sandbox of a checkpoint. */
   async createFromCheckpoint(name: SandboxName, manifest: CheckpointManifest, like: SandboxRecord): Promise<Sandbox> {
     const cleanup = new CleanupStack()
@@ -249,6 +284,10 @@ export class Sandboxes {
 
   /** Puts a sandbox back to one of its checkpoints, under the same name. The state it was in is gone. */
   async restore(name: SandboxName, id: CheckpointId): Promise<{ manifest: CheckpointManifest; restoreMs: number }> {
+    return this.turns.take(name, () => this.restoreNow(name, id))
+  }
+
+  private async restoreNow(name: SandboxName, id: CheckpointId): Promise<{ manifest: CheckpointManifest; restoreMs: number }> {
     const startedAt = performance.now()
     const manifest = await this.parts.catalog.load(name, id)
     const reservation = this.live.get(name)?.reservation ?? await this.parts.reserve(name, manifest.shape.memoryMib)
@@ -274,9 +313,11 @@ export class Sandboxes {
   /** Removes a sandbox with its checkpoints. Nothing happens when there is none. */
   async delete(name: SandboxName): Promise<void> {
     if (await this.parts.store.find(name) === null) return
-    await this.endMachine(name)
-    await this.parts.catalog.removeAll(name)
-    await this.parts.store.remove(name)
+    await this.turns.take(name, async () => {
+      await this.endMachine(name)
+      await this.parts.catalog.removeAll(name)
+      await this.parts.store.remove(name)
+    })
     await this.collectGarbage()
   }
 
@@ -357,4 +398,11 @@ export class Sandboxes {
     await this.parts.store.update(name, { machine: null })
     await this.parts.host.reapWhere(({ purpose }) => purpose.kind === 'sandbox' && purpose.name === name)
   }
+}
+
+/** The number for the next checkpoint, once `id` is in use: a number is never used twice. */
+function numberAfter(name: SandboxName, id: CheckpointId, next: number): number {
+  const prefix = `${name}-ckpt-`
+  const number = id.startsWith(prefix) ? Number(id.slice(prefix.length)) : 0
+  return Number.isSafeInteger(number) ? Math.max(next, number + 1) : next
 }

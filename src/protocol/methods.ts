@@ -30,12 +30,15 @@ const reservationParams = z.strictObject({ id: z.string().min(1).max(100) })
 
 export const METHODS = {
   status: { verb: 'GET', path: '/v1/status', params: none, body: none, response: daemonStatusSchema },
+  stay: { verb: 'POST', path: '/v1/stay', params: none, body: none, response: done },
   stop: { verb: 'POST', path: '/v1/stop', params: none, body: none, response: done },
 
   createSandbox: { verb: 'POST', path: '/v1/sandboxes', params: none, body: sandboxes.createSandboxSchema, response: sandboxes.sandboxSchema },
   listSandboxes: { verb: 'GET', path: '/v1/sandboxes', params: none, body: none, response: z.array(sandboxes.sandboxSchema) },
   getSandbox: { verb: 'GET', path: '/v1/sandboxes/:name', params: sandboxParams, body: none, response: sandboxes.sandboxSchema },
   deleteSandbox: { verb: 'DELETE', path: '/v1/sandboxes/:name', params: sandboxParams, body: none, response: done },
+
+  forkSandbox: { verb: 'POST', path: '/v1/sandboxes/:name/fork', params: sandboxParams, body: sandboxes.forkSandboxSchema, response: z.array(sandboxes.forkedSandboxSchema) },
 
   createSnapshot: { verb: 'POST', path: '/v1/sandboxes/:name/snapshots', params: sandboxParams, body: sandboxes.createSnapshotSchema, response: sandboxes.snapshotSchema },
   listSnapshots: { verb: 'GET', path: '/v1/sandboxes/:name/snapshots', params: sandboxParams, body: none, response: z.array(sandboxes.snapshotSchema) },

@@ -5,6 +5,7 @@
  */
 import { z } from 'zod'
 import { sandboxNameSchema } from '../model/ids.js'
+import { errorRecordSchema } from '../model/run.js'
 
 /** Bounds of a machine's size; the upper ones only catch slips of the pen. */
 export const MEMORY_MIB_MIN = 128
@@ -60,7 +61,8 @@ export type SandboxDescription = z.infer<typeof sandboxSchema>
 export const snapshotIdSchema = z.string().regex(/^[a-z0-9][a-z0-9-]{0,63}$/, 'use 1 to 64 lower-case letters, digits and dashes')
 
 export const createSnapshotSchema = z.strictObject({
-  id: snapshotIdSchema,
+  /** `<sandbox>-ckpt-<n>` with the next number, one never used before, by default. */
+  id: snapshotIdSchema.optional(),
   label: z.string().max(200).optional(),
 })
 export type CreateSnapshotRequest = z.infer<typeof createSnapshotSchema>
@@ -80,6 +82,16 @@ export type SnapshotDescription = z.infer<typeof snapshotSchema>
 export const restoreSchema = z.strictObject({ snapshot: snapshotIdSchema })
 export const restoredSchema = z.object({ snapshot: snapshotSchema, restoreMs: z.number() })
 export type RestoredSandbox = z.infer<typeof restoredSchema>
+
+/** Clones that one fork can make. */
+export const FORK_COUNT_MAX = 64
+
+export const forkSandboxSchema = z.strictObject({ names: z.array(sandboxNameSchema).min(1).max(FORK_COUNT_MAX) })
+export type ForkSandboxRequest = z.infer<typeof forkSandboxSchema>
+
+/** What became of each clone: a sandbox, or the error that kept it from being one. */
+export const forkedSandboxSchema = z.object({ name: z.string(), error: errorRecordSchema.nullable() })
+export type ForkedSandboxEntry = z.infer<typeof forkedSandboxSchema>
 
 export const imageSchema = z.object({
   name: z.string(),

@@ -5,12 +5,14 @@
  * daemon when needed.
  */
 import { readSettings, type Settings } from '../config/environment.js'
-import { socketPathOf } from '../util/socket-path.js'
-import type { ImageDescription, SandboxDescription } from '../protocol/sandboxes.js'
+import type { ImageDescription, RestoredSandbox, SandboxDescription } from '../protocol/sandboxes.js'
 import type { Handshake, DaemonStatus } from '../protocol/status.js'
+import { socketPathOf } from '../util/socket-path.js'
+import { checkpointFileOf, FileCheckpointStore, type CheckpointRecord, type CheckpointStore } from './checkpoint-store.js'
+import { CheckpointsClient, type CheckpointOptions, type CheckpointResult, type RewindOptions, type RewindResult } from './checkpoints.js'
 import { DaemonConnection } from './connection.js'
 import { RunsClient } from './runs.js'
-import { SandboxHandle } from './sandbox.js'
+import { SandboxHandle, type DeletedSandbox } from './sandbox.js'
 
 /** How a client is set up; all of it may be left out. */
 export interface Kosa8ClientOptions {
@@ -18,6 +20,8 @@ export interface Kosa8ClientOptions {
   home?: string
   /** False: do not start a daemon where none runs. */
   startsDaemon?: boolean
+  /** Where labels and order of checkpoints are kept; the file of the command line by default. */
+  checkpointStore?: CheckpointStore
 }
 
 /** What a new sandbox is like. */
@@ -39,6 +43,7 @@ export interface CreateSandboxOptions {
 export class Kosa8Client {
   readonly settings: Settings
   readonly runs: RunsClient
+  readonly checkpoints: CheckpointsClient
   private readonly connection: DaemonConnection
 
   constructor(options: Kosa8ClientOptions = {}) {
@@ -48,6 +53,8 @@ export class Kosa8Client {
     }
     this.connection = new DaemonConnection({ settings: this.settings, startsDaemon: options.startsDaemon ?? true })
     this.runs = new RunsClient(this.connection)
+    const store = options.checkpointStore ?? new FileCheckpointStore(checkpointFileOf(this.settings.home))
+    this.checkpoints = new CheckpointsClient(this.connection, store)
   }
 
   /** Makes sure that a daemon answers. @throws DAEMON_UNREACHABLE, DAEMON_VERSION. */
@@ -64,6 +71,11 @@ export class Kosa8Client {
     return this.connection.handshake()
   }
 
+  /** Makes the daemon stay until it is told to stop; by itself it ends once it has nothing to look after. */
+  async keepDaemon(): Promise<void> {
+    await this.connection.call('stay', {})
+  }
+
   /** Stops the daemon and waits for its end; machines go on running. @returns false when none ran. */
   async stopDaemon(): Promise<boolean> {
     const found = await this.connection.handshake()
@@ -72,10 +84,14 @@ export class Kosa8Client {
     return true
   }
 
+  /** Creates a sandbox and starts it. @throws SANDBOX_EXISTS, IMAGE_UNKNOWN, MEMORY_INSUFFICIENT, … */
   async createSandbox(options: CreateSandboxOptions, signal?: AbortSignal): Promise<SandboxDescription> {
     const { memMb = 1024, image = 'base', cpus = 1, egress = 'deny', name, repository } = options
     const body = { name, image, memoryMib: memMb, cpus, egress, ...(repository === undefined ? {} : { repository }) }
-    return this.connection.call('createSandbox', { body }, signal)
+    const sandbox = await this.connection.call('createSandbox', { body }, signal)
+    // Records of an earlier sandbox of that name, whose end this store was not told.
+    await this.checkpoints.forgetSandbox(name)
+    return sandbox
   }
 
   async listSandboxes(): Promise<SandboxDescription[]> {
@@ -84,11 +100,32 @@ export class Kosa8Client {
 
   /** A sandbox by name; nothing is asked until it is used. */
   sandbox(name: string): SandboxHandle {
-    return new SandboxHandle(this.connection, name)
+    return new SandboxHandle({ connection: this.connection, checkpoints: this.checkpoints }, name)
   }
 
-  async deleteSandbox(name: string): Promise<void> {
-    await this.sandbox(name).delete()
+  /** Destroys a sandbox and its checkpoints. */
+  async deleteSandbox(name: string): Promise<DeletedSandbox> {
+    return this.sandbox(name).delete()
+  }
+
+  /** Saves a running sandbox: memory, processes and disks. It goes on running. */
+  async checkpoint(name: string, options?: CheckpointOptions): Promise<CheckpointResult> {
+    return this.checkpoints.take(name, options)
+  }
+
+  /** Oldest first. */
+  async listCheckpoints(name: string): Promise<CheckpointRecord[]> {
+    return this.checkpoints.list(name)
+  }
+
+  /** Puts a sandbox back to a checkpoint, under the same name; see {@link CheckpointsClient.rewind}. */
+  async rewind(name: string, options?: RewindOptions): Promise<RewindResult> {
+    return this.checkpoints.rewind(name, options)
+  }
+
+  /** Puts a sandbox back to a snapshot by its id, running or not; the list of checkpoints is left as it is. */
+  async restoreSnapshot(name: string, snapshot: string): Promise<RestoredSandbox> {
+    return this.checkpoints.restore(name, snapshot)
   }
 
   async listImages(): Promise<ImageDescription[]> {

@@ -1,6 +1,15 @@
 /** The public surface of `@kosa8/sdk`. Everything else is internal. */
 export { Kosa8Client, type CreateSandboxOptions, type Kosa8ClientOptions } from './client.js'
-export { SandboxHandle, type ExecResult } from './sandbox.js'
+export {
+  SandboxHandle, type DeletedSandbox, type ExecOptions, type ExecResult, type ForkedSandbox, type ForkOptions,
+} from './sandbox.js'
+export {
+  FileCheckpointStore, MAX_CHECKPOINTS_PER_SANDBOX, MemoryCheckpointStore, type CheckpointList, type CheckpointRecord,
+  type CheckpointStore,
+} from './checkpoint-store.js'
+export {
+  CheckpointsClient, type CheckpointOptions, type CheckpointResult, type RewindOptions, type RewindResult,
+} from './checkpoints.js'
 export type { SandboxProcess } from './exec.js'
 export { RunsClient } from './runs.js'
 export { Kosa8Error, type ErrorRecord } from '../errors/kosa8-error.js'

@@ -13,6 +13,10 @@ export interface CliOutcome {
 export interface RunningCli {
   ended: Promise<CliOutcome>
   press(signal: StopSignal): void
+  /** Gives the terminal another number of rows. */
+  resize(rows: number): void
+  /** Every switch into raw mode and out of it. */
+  rawModes: boolean[]
   /** What has been printed to standard error so far. */
   stderrSoFar(): string
 }
@@ -33,17 +37,27 @@ export function startCli(argv: string[], options: CliOptions): RunningCli {
   stderr.on('data', (chunk: Buffer) => chunks.stderr.push(chunk))
   stdin.end(options.stdin ?? '')
   const handlers = new Set<(signal: StopSignal) => void>()
+  const resizeHandlers = new Set<() => void>()
+  const rawModes: boolean[] = []
+  let rows = options.rows ?? 24
   const host: CliHost = {
     stdout, stderr, stdin,
     terminals: { stdin: false, stdout: false, stderr: false, ...options.terminals },
-    terminalSize: () => ({ columns: 100, rows: options.rows ?? 24 }),
+    terminalSize: () => ({ columns: 100, rows }),
+    onResize: (handler) => { resizeHandlers.add(handler); return () => { resizeHandlers.delete(handler) } },
+    setRawMode: (isRaw) => rawModes.push(isRaw),
     settings: options.settings,
     cwd: options.cwd ?? '/',
     onSignal: (handler) => { handlers.add(handler); return () => { handlers.delete(handler) } },
   }
   const text = (name: 'stdout' | 'stderr'): string => Buffer.concat(chunks[name]).toString()
   const ended = runCli(argv, host).then((status) => ({ status, stdout: text('stdout'), stderr: text('stderr') }))
-  return { ended, press: (signal) => { for (const handler of [...handlers]) handler(signal) }, stderrSoFar: () => text('stderr') }
+  return {
+    ended, rawModes,
+    press: (signal) => { for (const handler of [...handlers]) handler(signal) },
+    resize: (wanted) => { rows = wanted; for (const handler of resizeHandlers) handler() },
+    stderrSoFar: () => text('stderr'),
+  }
 }
 
 /** Runs a command line to its end. */

@@ -14,7 +14,7 @@ async function openSandbox() {
 describe('a command in a sandbox', () => {
   it('gives back both outputs and its status', async () => {
     const { sandbox } = await openSandbox()
-    expect(await sandbox.exec(['print', 'out', 'err', '7'])).toEqual({ code: 7, signal: null, stdout: 'out', stderr: 'err' })
+    expect(await sandbox.exec(['print', 'out', 'err', '7'])).toEqual({ exitCode: 7, signal: null, stdout: 'out', stderr: 'err' })
   })
 
   it('gets its standard input unchanged, and copies it back', async () => {
@@ -61,7 +61,7 @@ describe('a command in a sandbox', () => {
   it.each(['daemon', 'chatter'])('ends although it left a %s holding its output, which goes on running', async (verb) => {
     const { sandbox, processes } = await openSandbox()
     const result = await sandbox.exec([verb])
-    expect(result).toMatchObject({ code: 0, signal: null })
+    expect(result).toMatchObject({ exitCode: 0, signal: null })
     expect(result.stdout).toMatch(/^started/)
     expect(processes[0]?.isClosed).toBe(false)
     await processes[0]?.close()

@@ -34,6 +34,8 @@ export class MemoryDaemon implements DaemonService {
     }
   }
 
+  stays = false
+  async stay(): Promise<void> { this.stays = true }
   async stop(): Promise<void> { this.onStop() }
   async images() { return this.images_ }
   async deleteImage(name: string): Promise<void> {
@@ -43,12 +45,17 @@ export class MemoryDaemon implements DaemonService {
 }
 
 export class MemorySandboxes implements SandboxService {
-  readonly all = new Map<string, { description: SandboxDescription; files: Map<string, Buffer>; snapshots: SnapshotDescription[] }>()
+  readonly all = new Map<string, { description: SandboxDescription; files: Map<string, Buffer>; snapshots: SnapshotDescription[]; lastNumber: number }>()
   readonly processes: MemoryProcess[] = []
   readonly fileModes: (number | undefined)[] = []
   /** A `create` that waits for its caller to go. */
   createWaits = false
   createWasAborted = false
+  /** Time of the snapshots that are taken. */
+  now: () => string = () => new Date().toISOString()
+  /** What a restore fails with, and what has become of the sandbox then. */
+  restoreFailure: Kosa8Error | null = null
+  stateAfterFailure: SandboxDescription['state'] = 'gone'
   readonly createStarted = createDeferred<void>()
 
   async create(request: CreateSandboxRequest, signal: AbortSignal): Promise<SandboxDescription> {
@@ -63,7 +70,7 @@ export class MemorySandboxes implements SandboxService {
     const description: SandboxDescription = {
       ...shape, state: 'running', createdAt: '2026-01-02T03:04:05.000Z', repository: repository ?? null, privateBytes: 40 * 1024 ** 2,
     }
-    this.all.set(request.name, { description, files: new Map(), snapshots: [] })
+    this.all.set(request.name, { description, files: new Map(), snapshots: [], lastNumber: 0 })
     return description
   }
 
@@ -92,9 +99,20 @@ export class MemorySandboxes implements SandboxService {
     this.fileModes.push(mode)
   }
 
-  async snapshot(name: string, { id, label }: CreateSnapshotRequest) {
-    const snapshot = { id, sandbox: name, label: label ?? null, createdAt: '2026-01-02T03:04:05.000Z', pauseMs: 12.5, sizeBytes: 64 * 1024 ** 2 }
-    this.find(name).snapshots.push(snapshot)
+  async fork(name: string, names: string[]) {
+    const { description } = this.find(name)
+    return names.map((clone) => {
+      if (this.all.has(clone)) return { name: clone, error: { code: 'SANDBOX_EXISTS', message: `there is a sandbox ${clone}` } }
+      this.all.set(clone, { description: { ...description, name: clone }, files: new Map(), snapshots: [], lastNumber: 0 })
+      return { name: clone, error: null }
+    })
+  }
+
+  async snapshot(name: string, { id: wanted, label }: CreateSnapshotRequest) {
+    const sandbox = this.find(name)
+    const id = wanted ?? `${name}-ckpt-${sandbox.lastNumber += 1}`
+    const snapshot = { id, sandbox: name, label: label ?? null, createdAt: this.now(), pauseMs: 12.5, sizeBytes: 64 * 1024 ** 2 }
+    sandbox.snapshots.push(snapshot)
     return snapshot
   }
 
@@ -108,6 +126,10 @@ export class MemorySandboxes implements SandboxService {
   async restore(name: string, id: string) {
     const snapshot = this.find(name).snapshots.find((each) => each.id === id)
     if (snapshot === undefined) throw new Kosa8Error('CHECKPOINT_UNKNOWN', `${name} has no checkpoint ${id}`)
+    if (this.restoreFailure !== null) {
+      this.find(name).description.state = this.stateAfterFailure
+      throw this.restoreFailure
+    }
     return { snapshot, restoreMs: 90 }
   }
 

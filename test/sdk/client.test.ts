@@ -20,18 +20,6 @@ describe('a client', () => {
     await expect(client.sandbox('db').describe()).rejects.toMatchObject({ code: 'SANDBOX_UNKNOWN', hint: 'see `kosa8 ls`' })
   })
 
-  it('numbers checkpoints after the highest there is', async () => {
-    const { home } = await serveHome()
-    const client = new Kosa8Client({ home })
-    await client.createSandbox({ name: 'db' })
-    const db = client.sandbox('db')
-    expect((await db.checkpoint({ label: 'one' })).id).toBe('db-ckpt-1')
-    expect((await db.checkpoint()).id).toBe('db-ckpt-2')
-    await db.deleteCheckpoint('db-ckpt-1')
-    expect((await db.checkpoint()).id).toBe('db-ckpt-3')
-    expect((await db.restore('db-ckpt-2')).restoreMs).toBe(90)
-  })
-
   it('writes a file of a stream and reads it back', async () => {
     const { home } = await serveHome()
     const client = new Kosa8Client({ home })

@@ -52,12 +52,15 @@ export function signalOfCaller(request: FastifyRequest, reply: FastifyReply): Ab
 function bindHandlers({ daemon, sandboxes, runs, reservations }: Services): Handlers {
   return {
     status: async () => daemon.status(),
+    stay: async () => { await daemon.stay(); return DONE },
     stop: async () => { await daemon.stop(); return DONE },
 
     createSandbox: async ({ body, signal }) => sandboxes.create(body, signal),
     listSandboxes: async () => sandboxes.list(),
     getSandbox: async ({ params }) => sandboxes.get(params.name),
     deleteSandbox: async ({ params }) => { await sandboxes.delete(params.name); return DONE },
+
+    forkSandbox: async ({ params, body }) => sandboxes.fork(params.name, body.names),
 
     createSnapshot: async ({ params, body }) => sandboxes.snapshot(params.name, body),
     listSnapshots: async ({ params }) => sandboxes.snapshots(params.name),

@@ -1,0 +1,207 @@
+/**
+ * Checkpoints as their user knows them: ordinary snapshots of the daemon, with label and order in a store.
+ *
+ * Owns: the rules. Ten per sandbox, the oldest goes once the new one exists; a rewind drops the later ones;
+ * labels are compared without case. Every order of steps is such that a crash leaves no record without its
+ * snapshot that matters: records whose snapshot is gone do not count. Callers: client, sandbox handles.
+ */
+import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
+import type { RestoredSandbox, SnapshotDescription } from '../protocol/sandboxes.js'
+import {
+  MAX_CHECKPOINTS_PER_SANDBOX, type CheckpointList, type CheckpointRecord, type CheckpointStore,
+} from './checkpoint-store.js'
+import type { DaemonConnection } from './connection.js'
+
+/** What a checkpoint is taken with. */
+export interface CheckpointOptions {
+  /** Why it is taken. */
+  label?: string
+  /** Who takes it; `you` by default. */
+  by?: string
+}
+
+/** A checkpoint just taken. */
+export interface CheckpointResult {
+  checkpoint: CheckpointRecord
+  /** Ids of the oldest ones that had to go for it. */
+  evicted: string[]
+  /** Milliseconds from the call to the saved checkpoint. */
+  save_ms: number
+  /** Milliseconds the sandbox stood still. */
+  pause_ms: number
+}
+
+/** Where a rewind goes. */
+export interface RewindOptions {
+  /** Id or label; the most recent checkpoint by default. */
+  to?: string
+}
+
+/** A sandbox that was put back. */
+export interface RewindResult {
+  checkpoint: CheckpointRecord
+  /** Milliseconds until the sandbox ran again. */
+  restore_ms: number
+  /** Ids of the later checkpoints: they describe a future that did not happen. */
+  dropped: string[]
+}
+
+/** Checkpoints of every sandbox, over one store. Unknown names: SANDBOX_UNKNOWN, CHECKPOINT_UNKNOWN. */
+export class CheckpointsClient {
+  constructor(private readonly connection: DaemonConnection, readonly store: CheckpointStore) {}
+
+  /** Saves a running sandbox, which goes on. */
+  async take(sandbox: string, { label, by = 'you' }: CheckpointOptions = {}): Promise<CheckpointResult> {
+    const startedAt = performance.now()
+    const body = label === undefined ? {} : { label }
+    const snapshot = await this.connection.call('createSnapshot', { params: { name: sandbox }, body })
+    const checkpoint = recordOf(snapshot, label ?? null, by)
+    await this.store.update((list) => changed(list, sandbox, (records) => [...records, checkpoint])).catch(async (error: unknown) => {
+      await this.deleteSnapshots(sandbox, [snapshot.id])
+      throw error
+    })
+    const save_ms = Math.round(performance.now() - startedAt)
+    return { checkpoint, evicted: await this.evict(sandbox), save_ms, pause_ms: Math.round(snapshot.pauseMs) }
+  }
+
+  /** Those in this store whose snapshot is there; oldest first. */
+  async list(sandbox: string): Promise<CheckpointRecord[]> {
+    return (await this.look(sandbox)).records
+  }
+
+  /** Snapshots the daemon has that this store knows nothing of, e.g. of a kept clone; oldest first. */
+  async listUnrecorded(sandbox: string): Promise<SnapshotDescription[]> {
+    const { snapshots, records } = await this.look(sandbox)
+    return snapshots.filter(({ id }) => !records.some((record) => record.id === id))
+  }
+
+  /** The one a rewind would go to. @throws CHECKPOINT_UNKNOWN naming those there are. */
+  async find(sandbox: string, to?: string): Promise<CheckpointRecord> {
+    return findIn(sandbox, await this.look(sandbox), to)
+  }
+
+  /**
+   * Puts a sandbox back, under the same name. Its current state and the later checkpoints are gone then.
+   * @throws an error whose message ends with the `restoreSnapshot(…)` call when the sandbox had been removed.
+   */
+  async rewind(sandbox: string, { to }: RewindOptions = {}): Promise<RewindResult> {
+    const seen = await this.look(sandbox)
+    const checkpoint = findIn(sandbox, seen, to)
+    const { restoreMs } = await this.restore(sandbox, checkpoint.id).catch(async (error: unknown) => {
+      throw await this.explainLoss(sandbox, checkpoint.id, error)
+    })
+    const dropped = laterThan(checkpoint, seen.records)
+    // Records first: a crash in between must not leave a later one for the next rewind to go to.
+    await this.forget(sandbox, dropped)
+    await this.deleteSnapshots(sandbox, dropped)
+    return { checkpoint, restore_ms: Math.round(restoreMs), dropped }
+  }
+
+  /** Puts a sandbox back to any snapshot of the daemon; the list is left as it is. */
+  async restore(sandbox: string, snapshot: string): Promise<RestoredSandbox> {
+    return this.connection.call('restoreSnapshot', { params: { name: sandbox }, body: { snapshot } })
+  }
+
+  /** Removes one, given by id or label. The others are not affected. */
+  async remove(sandbox: string, selector: string): Promise<CheckpointRecord> {
+    const checkpoint = await this.find(sandbox, selector)
+    await this.connection.call('deleteSnapshot', { params: { name: sandbox, id: checkpoint.id } })
+    await this.forget(sandbox, [checkpoint.id])
+    return checkpoint
+  }
+
+  /** Forgets all records of a sandbox that is gone. */
+  async forgetSandbox(sandbox: string): Promise<void> {
+    if ((await this.store.load()).sandboxes[sandbox] === undefined) return
+    await this.store.update((list) => changed(list, sandbox, () => []))
+  }
+
+  private async look(sandbox: string): Promise<Seen> {
+    const snapshots = await this.connection.call('listSnapshots', { params: { name: sandbox } })
+    const records = (await this.store.load()).sandboxes[sandbox] ?? []
+    return { snapshots, records: records.filter((record) => snapshots.some((snapshot) => isOf(record, snapshot))) }
+  }
+
+  private async evict(sandbox: string): Promise<string[]> {
+    const { records } = await this.look(sandbox)
+    const surplus = records.slice(0, Math.max(0, records.length - MAX_CHECKPOINTS_PER_SANDBOX)).map(({ id }) => id)
+    if (surplus.length === 0) return []
+    const evicted = await this.deleteSnapshots(sandbox, surplus)
+    await this.forget(sandbox, surplus)
+    return evicted
+  }
+
+  private async forget(sandbox: string, ids: string[]): Promise<void> {
+    if (ids.length === 0) return
+    await this.store.update((list) => changed(list, sandbox, (records) => records.filter(({ id }) => !ids.includes(id))))
+  }
+
+  /** @returns those that were there; somebody else may have deleted the others. */
+  private async deleteSnapshots(sandbox: string, ids: string[]): Promise<string[]> {
+    const deleted: string[] = []
+    for (const id of ids) {
+      try {
+        await this.connection.call('deleteSnapshot', { params: { name: sandbox, id } })
+        deleted.push(id)
+      } catch (error) {
+        if (!Kosa8Error.isInstance(error) || error.code !== 'CHECKPOINT_UNKNOWN') throw error
+      }
+    }
+    return deleted
+  }
+
+  /** The error for a restore that failed: if the machine is gone with it, it says how to get it back. */
+  private async explainLoss(sandbox: string, id: string, thrown: unknown): Promise<Kosa8Error> {
+    const error = toKosa8Error(thrown)
+    const state = await this.connection.call('getSandbox', { params: { name: sandbox } }).then((found) => found.state, () => 'unknown')
+    if (state !== 'gone' && state !== 'unknown') return error
+    const call = `restoreSnapshot(${JSON.stringify(sandbox)}, ${JSON.stringify(id)})`
+    const message = `${error.message.replace(/\.$/, '')}. The machine of ${sandbox} was removed, its checkpoint is still there; bring it back with ${call}`
+    return new Kosa8Error(error.code, message, {
+      hint: `${error.hint === undefined ? '' : `${error.hint}; then `}try again with: kosa8 rewind ${sandbox} --to ${id}`,
+      details: { ...error.details, sandbox, snapshot: id }, cause: error,
+    })
+  }
+}
+
+interface Seen {
+  snapshots: SnapshotDescription[]
+  records: CheckpointRecord[]
+}
+
+/** A record is of a snapshot of the same id and time: a later sandbox of that name may use the id again. */
+function isOf(record: CheckpointRecord, snapshot: SnapshotDescription): boolean {
+  return record.id === snapshot.id && record.created_at === snapshot.createdAt
+}
+
+function recordOf({ id, sandbox, createdAt }: SnapshotDescription, label: string | null, by: string): CheckpointRecord {
+  return { id, sandbox, label, by, created_at: createdAt }
+}
+
+function findIn(sandbox: string, { snapshots, records }: Seen, to: string | undefined): CheckpointRecord {
+  const wanted = to?.toLowerCase()
+  const found = to === undefined
+    ? records.at(-1)
+    : records.find(({ id }) => id === to) ?? records.findLast(({ label }) => label?.toLowerCase() === wanted)
+  const unrecorded = snapshots.find(({ id }) => id === to)
+  if (found !== undefined) return found
+  if (unrecorded !== undefined) return recordOf(unrecorded, unrecorded.label, 'kosa8')
+  const message = to === undefined ? `sandbox ${sandbox} has no checkpoint` : `sandbox ${sandbox} has no checkpoint ${JSON.stringify(to)}`
+  const there = [...new Set([...records, ...snapshots].map(({ id }) => id))]
+  throw new Kosa8Error('CHECKPOINT_UNKNOWN', message, {
+    hint: there.length === 0 ? `take one with: kosa8 checkpoint ${sandbox}` : `it can go back to: ${there.join(', ')}`,
+  })
+}
+
+/** In a list the later ones stand below; a snapshot outside of it is compared by time. */
+function laterThan(checkpoint: CheckpointRecord, records: CheckpointRecord[]): string[] {
+  const at = records.findIndex(({ id }) => id === checkpoint.id)
+  const later = at < 0 ? records.filter(({ created_at }) => created_at > checkpoint.created_at) : records.slice(at + 1)
+  return later.map(({ id }) => id)
+}
+
+function changed(list: CheckpointList, sandbox: string, change: (records: CheckpointRecord[]) => CheckpointRecord[]): CheckpointList {
+  const { [sandbox]: records = [], ...others } = list.sandboxes
+  const after = change(records)
+  return { ...list, sandboxes: after.length === 0 ? others : { ...others, [sandbox]: after } }
+}
