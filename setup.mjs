@@ -267,7 +267,7 @@ async function build() {
   if (built === sources) return skipStep('the build', 'up to date')
   await runStep('build', async (tell) => {
     await rm(STAMP, { force: true })
-    await runProgram('npm', ['run', '--silent', 'build'], { tell })
+    await runProgram('npm', ['run', 'build', '--silent'], { tell })
     await mkdir(path.dirname(STAMP), { recursive: true })
     await writeFile(`${STAMP}.new`, sources)
     await rename(`${STAMP}.new`, STAMP)

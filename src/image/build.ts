@@ -113,7 +113,7 @@ async function listAgentFiles(folder: string): Promise<string[]> {
 
 function neededPrograms(recipe: Recipe): string[] {
   return [
-    'cc', 'flock', 'mke2fs', 'setpriv', 'tar', 'zstd',
+    'cc', 'flock', 'mke2fs', 'tar', 'zstd',
     ...(recipe.source.kind === 'debian' ? ['mmdebstrap'] : []),
     ...(recipe.npmPackages.length > 0 ? ['npm'] : []),
     ...(process.getuid?.() === 0 ? [] : ['fakeroot', ...(recipe.source.kind === 'debian' ? ['newuidmap'] : [])]),

@@ -6,6 +6,7 @@
  */
 import { mkdir, readdir, rename, rm, stat } from 'node:fs/promises'
 import path from 'node:path'
+import { runProgram } from '../util/spawn.js'
 import type { ImageSource } from './recipe.js'
 import type { BuildSteps } from './steps.js'
 
@@ -81,9 +82,21 @@ async function buildDebian(source: ImageSource & { kind: 'debian' }, folder: str
     source.suite, NAMES.root,
   ]
   await build.steps.run(`install Debian ${source.suite} and its kernel`, async (step) => {
-    await step.runProgram('env', [...temporaryFolder(build.workFolder), 'mmdebstrap', ...args], { cwd: folder })
+    const [program, ...rest] = [...await privateMounts(), 'env', ...temporaryFolder(build.workFolder), 'mmdebstrap', ...args]
+    await step.runProgram(program!, rest, { cwd: folder })
     await step.runProgram('zstd', ['-q', '-3', '--rm', 'kernel.tar', '-o', NAMES.kernel], { cwd: folder })
   })
+}
+
+/**
+ * As root, mmdebstrap mounts /proc, /sys and devices into the new system. In a mount namespace of
+ * its own they are gone with its last process, even when it was killed, and we can remove the tree.
+ */
+async function privateMounts(): Promise<string[]> {
+  const prefix = ['unshare', '--mount', '--propagation', 'private', '--']
+  if (process.getuid?.() !== 0) return []
+  const isAllowed = await runProgram(prefix[0]!, [...prefix.slice(1), 'true']).then(({ code }) => code === 0, () => false)
+  return isAllowed ? prefix : []
 }
 
 /**

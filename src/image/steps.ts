@@ -27,8 +27,16 @@ export interface ImageProgress {
 const TAIL_LINES = 12
 /** A program that was asked to end has so long to tidy up, in milliseconds. */
 const END_GRACE_MS = 15_000
-/** Programs for administrators are not on an ordinary user's path; a program's death signal is ours. */
-const WRAPPER = 'PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"; export PATH LC_ALL=C; umask 022; exec setpriv --pdeathsig TERM -- "$@"'
+/**
+ * Programs for administrators are not on an ordinary user's path. The whole group ends when its
+ * standard input does: when this process dies, however it dies, nothing goes on building.
+ */
+const WRAPPER = [
+  'PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"; export PATH LC_ALL=C; umask 022',
+  // A command in the background gets no standard input of its own accord.
+  'exec 3<&0; { cat <&3; kill -TERM -$$; } >/dev/null 2>&1 &',
+  'exec "$@" 3<&- </dev/null',
+].join('\n')
 
 /** Runs the steps of one build. */
 export class BuildSteps {
@@ -95,8 +103,10 @@ export class BuildStep {
     const tail: string[] = []
     // A session of its own: what it started ends with it, and Ctrl-C reaches us first.
     const child = spawnProgram('sh', ['-c', WRAPPER, 'sh', program, ...args], {
-      ...options, stdio: ['ignore', 'pipe', 'pipe'], detached: true,
+      ...options, stdio: ['pipe', 'pipe', 'pipe'], detached: true,
     })
+    child.stdin?.on('error', () => undefined)
+    child.once('exit', () => child.stdin?.end())
     const ended = createDeferred<number | NodeJS.Signals>()
     child.once('error', ended.reject)
     child.once('close', (code, signal) => ended.resolve(code ?? signal ?? 'SIGKILL'))

@@ -1,7 +1,7 @@
 /**
  * Building images from tiny recipes (a folder instead of a Debian release) through the real steps.
  */
-import { mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises'
+import { access, mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import { createInterface } from 'node:readline'
@@ -14,6 +14,7 @@ import { listImages, removeImage, resolveImage } from '../../src/image/store.js'
 import { runProgram, spawnProgram } from '../../src/util/spawn.js'
 
 const BUILD_MODULE = fileURLToPath(new URL('../../src/image/build.ts', import.meta.url))
+const STEPS_MODULE = fileURLToPath(new URL('../../src/image/steps.ts', import.meta.url))
 const JITI = fileURLToPath(new URL('../../node_modules/jiti/lib/jiti.mjs', import.meta.url))
 
 let folder: string
@@ -115,6 +116,18 @@ test('a builder that was killed leaves no image, and the next build tidies up af
   await expect(resolveImage('tiny', images)).rejects.toMatchObject({ code: 'IMAGE_UNKNOWN' })
   expect((await build()).built).toBe(true)
   expect(await leftovers()).toEqual([])
+})
+
+test('the programs of a builder that was killed end with it', async () => {
+  await put('builder.mjs', `import { createJiti } from ${JSON.stringify(JITI)}
+    const { BuildSteps } = await createJiti(import.meta.url).import(${JSON.stringify(STEPS_MODULE)})
+    const steps = new BuildSteps('tiny', (p) => p.line && console.log(p.line), undefined)
+    await steps.run('wait', (step) => step.runProgram('sh', ['-c', 'echo $$; sleep 600; exit 0']))`)
+  const builder = spawnProgram(process.execPath, [path.join(folder, 'builder.mjs')], { stdio: ['ignore', 'pipe', 'inherit'] })
+  const pid = await new Promise<string>((resolve) => createInterface({ input: builder.stdout! }).once('line', resolve))
+  await access(`/proc/${pid}`)
+  builder.kill('SIGKILL')
+  await expect.poll(() => access(`/proc/${pid}`).then(() => 'runs', () => 'gone'), { timeout: 20_000 }).toBe('gone')
 })
 
 test('a cancelled build leaves nothing half-built', async () => {
