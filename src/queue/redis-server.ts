@@ -93,7 +93,9 @@ export async function superviseRedis(config: RedisServerConfig, watcher: RedisWa
     try {
       await waitUntilGone(config, signal)
       if (signal.aborted) return
-      watcher.onRestart?.(await startRedis(config))
+      // Not inside the optional call: without a listener its argument would never be evaluated.
+      const server = await startRedis(config)
+      watcher.onRestart?.(server)
     } catch (error) {
       watcher.onFailure?.(error)
       await pause(RESTART_DELAY_MS, signal)

@@ -3,7 +3,7 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { Redis } from 'ioredis'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { openRunQueue } from '../../src/queue/bullmq-queue.js'
 import { findRedis, startRedis, stopRedis, superviseRedis, type RedisServer, type RedisServerConfig } from '../../src/queue/redis-server.js'
 import { createPaths } from '../../src/store/paths.js'
@@ -95,6 +95,16 @@ describe('our redis-server', () => {
     stop.abort()
     await watching
     expect(isProcessAlive(second.process)).toBe(true)
+  })
+
+  it('is started again also when nobody asked to be told', async () => {
+    const first = await startRedis(config)
+    const stop = new AbortController()
+    const watching = superviseRedis(config, {}, stop.signal)
+    process.kill(first.process.pid, 'SIGKILL')
+    await vi.waitFor(async () => expect((await findRedis(config))?.process.pid).not.toBeOneOf([undefined, first.process.pid]), 20_000)
+    stop.abort()
+    await watching
   })
 
   it('says why it did not start', async () => {
