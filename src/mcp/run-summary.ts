@@ -31,7 +31,7 @@ export function summariseRun(document: RunDocument): Record<string, unknown> {
 export function summariseTrial(trial: TrialResult, namesPerList: number): Record<string, unknown> {
   const { approach, label, repeat, parameters, state, verdict, reasons, diff, tests, exitCode, notes, error } = trial
   return {
-    approach, label, repeat, parameters, state, verdict, exitCode,
+    approach, label, repeat, parameters: shortParameters(parameters), state, verdict, exitCode,
     reasons: cutList(reasons, namesPerList), notes: cutList(notes, namesPerList), error: shortError(error),
     diff: diff === null ? null : {
       files: diff.files, insertions: diff.insertions, deletions: diff.deletions, commit: diff.commit, ref: diff.ref,
@@ -43,6 +43,14 @@ export function summariseTrial(trial: TrialResult, namesPerList: number): Record
 
 function countsOf({ state, verdict, reason, total, passed, failed, skipped, errored }: TrialResult['tests'] | NonNullable<RunDocument['baseline']>['tests']) {
   return { state, verdict, reason, total, passed, failed, skipped, errored }
+}
+
+/** Scripts and patches are parameters too. */
+function shortParameters(parameters: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(parameters).slice(0, LIST_MAX).map(([name, value]) => {
+    const text = typeof value === 'string' ? value : JSON.stringify(value) ?? ''
+    return [name, text.length <= TEXT_LENGTH_MAX ? value : shorten(text, TEXT_LENGTH_MAX)]
+  }))
 }
 
 /** The beginning of a list, its last entry saying how many are left out. */

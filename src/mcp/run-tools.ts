@@ -112,7 +112,7 @@ function createTeller(): (event: RunEvent) => string | null {
   return (event) => {
     if (event.type === 'trial-end') ended += 1
     const line = renderProgressLine(event)
-    return line === null || ended === 0 ? line : `${line} (${ended} trials ended)`
+    return line === null || ended === 0 ? line : `${line} (trials ended: ${ended})`
   }
 }
 

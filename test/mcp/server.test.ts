@@ -210,7 +210,7 @@ describe('a fork', () => {
       test: { run: 'make check' }, machine: { memoryMib: 512 }, timeoutMs: 90_000, includeUncommitted: true, keep: 'none',
     })
     expect(seen.map(({ message }) => message?.replace(/^[0-9:]{8} /, ''))).toEqual([
-      `run ${RUN_ID} is started`, 'running: checkpoint taken', 'a #1: completed: 3 of 3 passed (1 trials ended)', 'run completed (1 trials ended)',
+      `run ${RUN_ID} is started`, 'running: checkpoint taken', 'a #1: completed: 3 of 3 passed (trials ended: 1)', 'run completed (trials ended: 1)',
     ])
     expect(seen.map(({ progress }) => progress)).toEqual([1, 2, 3, 4])
     expect(answer.isError).toBe(false)
@@ -289,7 +289,7 @@ describe('a fork', () => {
     const { call, services } = await connectAgent()
     const names = Array.from({ length: 40 }, (_each, index) => `suite › ${'long '.repeat(100)}${index}`)
     const tests = { ...trialResult().tests, fixed: names, regressed: names, added: names }
-    services.runs.finish(runDocument({ trials: Array.from({ length: 256 }, (_each, repeat) => trialResult({ repeat: repeat + 1, tests })) }))
+    services.runs.finish(runDocument({ trials: Array.from({ length: 256 }, (_each, repeat) => trialResult({ repeat: repeat + 1, tests, parameters: { content: 'x'.repeat(50_000) } })) }))
     const answer = await call('fork_result', { run: RUN_ID })
     expect(answer.text.length).toBeLessThan(64 * 1024)
     expect(JSON.stringify(answer.content).length).toBeLessThan(1024 * 1024)
