@@ -4,7 +4,7 @@
  * Owns: predicting what a trial will need, the held-open conversations with workers, following real
  * use, and what happens when a conversation ends. The rule of the ledger itself is `admission`'s.
  */
-import type { Ledger } from '../admission/ledger.js'
+import type { Ledger, WaitOptions } from '../admission/ledger.js'
 import { predictPeakBytes, PREDICTION_FLOOR_BYTES } from '../admission/predictor.js'
 import type { PreemptionCandidate } from '../admission/pressure.js'
 import { Kosa8Error, serialiseError } from '../errors/kosa8-error.js'
@@ -101,11 +101,20 @@ export class ReservationBook implements ReservationService {
     return { bytes: held.reservation.bytes }
   }
 
-  /** Memory for a sandbox, now or not at all: a person is waiting for the answer. */
-  async reserveSandbox(name: string, memoryMib: number, signal?: AbortSignal): Promise<Reservation> {
+  /**
+   * Memory for a sandbox. With `onWait` it waits for it and says what for; without, it is there now or not at
+   * all, for a person waits for the answer.
+   * @throws MEMORY_INSUFFICIENT
+   */
+  async reserveSandbox(name: string, memoryMib: number, wait: WaitOptions = {}): Promise<Reservation> {
     const bytes = predictPeakBytes({ history: [], runPeaks: [], memoryMib })
-    const owner = await this.parts.workerIdentity()
-    return this.parts.ledger.reserve({ bytes, holder: `sandbox ${name}`, kind: 'sandbox', owner }, signal === undefined ? {} : { signal })
+    const request = { bytes, holder: `sandbox ${name}`, kind: 'sandbox', owner: await this.parts.workerIdentity() } as const
+    if (wait.onWait !== undefined) return this.parts.ledger.reserve(request, wait)
+    const answer = await this.parts.ledger.tryReserve(request)
+    if (answer.admitted) return answer.reservation
+    throw new Kosa8Error('MEMORY_INSUFFICIENT', `no memory for sandbox ${name} now: ${answer.message}`, {
+      hint: 'end another sandbox (kosa8 ls), wait for a run to end, or give it less memory (--mem)',
+    })
   }
 
   async release(id: ReservationId): Promise<void> {
