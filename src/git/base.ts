@@ -22,6 +22,8 @@ import { stageWorkingTree, type StageLimits } from './stage.js'
 export interface PreparedBase {
   /** Commit and branch the user's HEAD is at; branch null when detached. */
   head: string
+  /** Tree of `head`. */
+  headTree: string
   branch: string | null
   base: Base
   /** True when the base holds more than HEAD does. */
@@ -59,7 +61,7 @@ export async function prepareBase(
     : { base: committed, notes: [] }
   const history = await planHistory(repository, head, staged.base, options.fullHistoryBytesMax ?? FULL_HISTORY_BYTES_MAX)
   return {
-    head, branch, base: staged.base, isDirty: staged.base.commit !== head,
+    head, headTree, branch, base: staged.base, isDirty: staged.base.commit !== head,
     notes: [...staged.notes, ...await noteSubmodules(place, head), ...history.notes],
     history, excludes, settings: await readSettings(place),
   }

@@ -10,11 +10,15 @@ import { listChanges } from './changes.js'
 import { makeCommit } from './commit.js'
 import { objectFormatOf, openEvidence } from './evidence.js'
 import { readGuestState } from './guest-state.js'
-import { findIgnored, listIgnored, listSpecial } from './ignored.js'
+import { describeIgnored, findIgnored, LEFT_OUT_SCRIPT, listSpecial } from './ignored.js'
+import { runGit } from './host-git.js'
 import { writeProvenPatch } from './patch.js'
-import { refName, setRef, type Repository } from './repository.js'
+import { pathKey, pathOfKey, splitRecords } from './paths.js'
+import { placeOf, refName, setRef, type Repository } from './repository.js'
+import { readScan, SCAN_SCRIPT } from './scan.js'
 import { keepCommit, withScratch } from './scratch.js'
-import { checkObjectId, stageWorkingTree, type StageLimits } from './stage.js'
+import { checkObjectId, stageScan, type StageLimits } from './stage.js'
+import { LIST_BYTES_MAX } from './stage-place.js'
 import { noteSubmodules } from './submodules.js'
 import { receiveTree } from './transfer.js'
 import type { Workspace } from './workspace.js'
@@ -50,16 +54,23 @@ export async function collectDiff(
   const { signal } = options
   const limits = { ...COLLECT_LIMITS, ...options.limits }
   const ref = await refName(options.run, options.label, String(options.repeat))
-  const place = await openEvidence(workspace, base, 'collect.index', signal)
-  const state = await readGuestState(workspace, place, base)
-  const staged = await stageWorkingTree(place, limits, {
-    forced: [...state.forced, ...options.includeIgnored === true ? await findIgnored(place) : []], submodules: state.submodules,
-  })
+  const evidence = await openEvidence(workspace, base, 'collect.index', { script: SCAN_SCRIPT + LEFT_OUT_SCRIPT, signal })
+  const { place } = evidence
+  const scan = readScan(evidence.result)
+  const state = await readGuestState(place)
+  const basePaths = await listPaths(repository, base.tree)
+  const isNew = (path: Buffer): boolean => !basePaths.has(pathKey(path))
+  const ignored = await findIgnored(place, evidence.result)
+  // New files in the guest's index are there on purpose, ignored or not.
+  const forced = [...state.indexed.filter(isNew), ...options.includeIgnored === true ? ignored.files.map(({ key }) => pathOfKey(key)) : []]
+  const staged = await stageScan(place, scan, limits, { forced, submodules: state.submodules.filter(isNew) })
   const tree = checkObjectId(staged.tree, objectFormatOf(base))
-  const left = [...staged.omitted, ...await listSpecial(place), ...await listIgnored(place)]
-  const submodules = await noteSubmodules(place)
+  const left = [
+    ...staged.omitted, ...await listSpecial(place, evidence.result), ...await describeIgnored(place, ignored, staged.added),
+  ]
   return withScratch(repository, async (scratch) => {
-    await receiveTree(workspace, scratch, { base, tree, limits, signal })
+    await receiveTree(workspace, evidence, scratch, { base, tree, limits })
+    const submodules = await noteSubmodules(place, scratch.place, tree)
     await writeProvenPatch(scratch, { from: base.tree, to: tree, file: options.patchFile, signal })
     const changes = await listChanges(scratch.place, base.tree, tree, signal)
     const commit = await makeCommit(scratch.place, tree, base.commit, describe(options))
@@ -70,6 +81,11 @@ export async function collectDiff(
       omitted: withoutCollected(left, changes), notes: [...staged.notes, ...state.notes, ...submodules], conflicts: state.conflicts,
     }
   })
+}
+
+async function listPaths(repository: Repository, tree: string): Promise<Set<string>> {
+  const list = await runGit(placeOf(repository), ['ls-tree', '-r', '-z', '--name-only', tree], { outputBytesMax: LIST_BYTES_MAX })
+  return new Set(splitRecords(list).map(pathKey))
 }
 
 function describe(options: CollectOptions): string {

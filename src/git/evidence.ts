@@ -8,6 +8,7 @@
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { Base } from '../model/run.js'
 import { BYTE_WISE_ATTRIBUTES, privateConfig } from './private-git.js'
+import { runSections, type ScriptResult } from './sections.js'
 import type { StagePlace } from './stage-place.js'
 import type { Workspace } from './workspace.js'
 
@@ -20,7 +21,7 @@ export function evidenceFolder(workspace: Workspace): string {
 export const BASE_INDEX = 'base.index'
 /** Its time is the checkpoint's: files changed later are newer. */
 export const BASE_MARKER = 'base.marker'
-/** Commits the guest's refs named at the checkpoint, HEAD first. */
+/** The base's commit in the first line, then what the guest's refs named at the checkpoint (guest-refs.ts). */
 export const BASE_TIPS = 'base.tips'
 
 /** Name of git's object format that ids of this length belong to. */
@@ -28,36 +29,51 @@ export function objectFormatOf(base: Base): 'sha1' | 'sha256' {
   return base.commit.length === 64 ? 'sha256' : 'sha1'
 }
 
-// Copies of an index keep its time: by it git knows which entries it must compare by content.
-const RESTORE_SCRIPT = `
-[ -d "$1/objects/pack" ] && [ -f "$1/${BASE_INDEX}" ] && [ -f "$1/${BASE_MARKER}" ] || exit 66
-if [ -L "$5" ]; then exit 67; fi
-mkdir -p "$5" && cd "$1" || exit 66
-rm -rf hooks commondir config.worktree objects/info/alternates objects/info/http-alternates info/grafts || exit 1
-mkdir -p refs info && printf %s "$2" > config && printf %s "$3" > info/attributes && printf 'ref: refs/heads/kosa8\\n' > HEAD || exit 1
-rm -f "$4" "$4.lock" && cp -p "${BASE_INDEX}" "$4"
+// A program is started only where something is to be mended. Copies of an index keep its time: by it git
+// knows which entries it must compare by content.
+const restoreScript = (objectFormat: string): string => `
+[ -d "$GIT_DIR/objects/pack" ] && [ -f "$GIT_DIR/${BASE_INDEX}" ] && [ -f "$GIT_DIR/${BASE_MARKER}" ] || exit 66
+if [ -L "$GIT_WORK_TREE" ]; then exit 67; fi
+[ -d "$GIT_WORK_TREE" ] || mkdir -p "$GIT_WORK_TREE" || exit 66
+cd "$GIT_DIR" || exit 66
+for f in hooks commondir config.worktree objects/info/alternates objects/info/http-alternates info/grafts \\
+  "$GIT_INDEX_FILE" "$GIT_INDEX_FILE.lock"
+do if [ -e "$f" ] || [ -L "$f" ]; then rm -rf "$f" || exit 66; fi; done
+for f in config HEAD info/attributes
+do if [ -L "$f" ] || { [ -e "$f" ] && [ ! -f "$f" ]; }; then rm -rf "$f" || exit 66; fi; done
+[ -d refs ] && [ -d info ] && [ -d "\${GIT_INDEX_FILE%/*}" ] || mkdir -p refs info "\${GIT_INDEX_FILE%/*}" || exit 66
+printf %s '${privateConfig(objectFormat)}' > config && printf %s '${BYTE_WISE_ATTRIBUTES}' > info/attributes || exit 66
+printf 'ref: refs/heads/kosa8\\n' > HEAD && cp -p ${BASE_INDEX} "$GIT_INDEX_FILE" || exit 66
+if [ -f ${BASE_TIPS} ]; then read -r word oid < ${BASE_TIPS}; printf %s "$oid"; fi; end base
 `
 
+/** The evidence folder in use. */
+export interface Evidence {
+  /** A place to stage in, on a copy of the base's index. */
+  place: StagePlace
+  /** The commit the guest says its index of the base belongs to; empty when it does not say. Untrusted. */
+  recordedBase: string
+  /** What the further script printed. */
+  result: ScriptResult
+}
+
 /**
- * Sets the evidence folder right and gives a place to stage in, on a copy of the base's index.
+ * Sets the evidence folder right, and runs a script of sections (sections.ts) after that.
+ * @param indexName path of the copy of the index, relative to the folder.
  * @throws Kosa8Error EVIDENCE_REFUSED when the folder was destroyed.
  */
 export async function openEvidence(
-  workspace: Workspace, base: Base, indexName: string, signal?: AbortSignal,
-): Promise<StagePlace> {
+  workspace: Workspace, base: Base, indexName: string, options: { script?: string; signal?: AbortSignal | undefined } = {},
+): Promise<Evidence> {
   const gitDir = evidenceFolder(workspace)
-  const index = `${gitDir}/${indexName}`
-  const result = await workspace.run(
-    ['sh', '-c', RESTORE_SCRIPT, 'sh', gitDir, privateConfig(objectFormatOf(base)), BYTE_WISE_ATTRIBUTES, index, workspace.path],
-    { cwd: '/', ...(signal === undefined ? {} : { signal }) },
-  )
-  if (result.exitCode === 67) {
-    throw new Kosa8Error('EVIDENCE_REFUSED', `${workspace.path} was replaced by a link`)
+  const place: StagePlace = {
+    run: workspace.run.bind(workspace), gitDir, workTree: workspace.path, index: `${gitDir}/${indexName}`, signal: options.signal,
   }
-  if (result.exitCode !== 0) {
-    throw new Kosa8Error('EVIDENCE_REFUSED', `kosa8's record of the base in the guest, ${gitDir}, was destroyed`, {
-      hint: 'the strategy must leave that folder alone', details: { exitCode: result.exitCode },
-    })
-  }
-  return { run: workspace.run.bind(workspace), gitDir, workTree: workspace.path, index, signal }
+  const result = await runSections(place, restoreScript(objectFormatOf(base)) + (options.script ?? ''))
+  const recorded = result.sections.get('base')
+  if (recorded !== undefined) return { place, result, recordedBase: recorded.output.toString('latin1') }
+  if (result.exitCode === 67) throw new Kosa8Error('EVIDENCE_REFUSED', `${workspace.path} was replaced by a link`)
+  throw new Kosa8Error('EVIDENCE_REFUSED', `kosa8's record of the base in the guest, ${gitDir}, was destroyed`, {
+    hint: 'the strategy must leave that folder alone', details: { exitCode: result.exitCode },
+  })
 }

@@ -1,13 +1,9 @@
 /**
- * What the guest's own `.git` says: commits its refs name and operations left unfinished.
+ * The commits that the refs of the guest's own `.git` name, now or at the checkpoint.
  *
  * Owns: reading them, as remarks only: the diff never depends on them. Git reads that folder's configuration
  * here, so only commands run that start nothing, with everything that could be started switched off.
  */
-import type { Base } from '../model/run.js'
-import { objectFormatOf } from './evidence.js'
-import { privateEnvironment } from './private-git.js'
-import type { Workspace } from './workspace.js'
 
 /** Commits named by the guest's refs; everything empty when its `.git` cannot be read. */
 export interface GuestRefs {
@@ -16,28 +12,31 @@ export interface GuestRefs {
   remotes: string[]
 }
 
-const SCRIPT = `
-git rev-parse -q --verify 'HEAD^{commit}' | sed 's/^/HEAD /'
-git for-each-ref --count=5000 --format='heads %(objectname)' refs/heads
-git for-each-ref --count=5000 --format='remotes %(objectname)' refs/remotes
-if [ -f "$GIT_DIR/FETCH_HEAD" ]; then head -n 1000 "$GIT_DIR/FETCH_HEAD" | sed 's/^/remotes /'; fi
+/** Prints HEAD as it is written, the refs, at most some thousand, and what was fetched. */
+export const REFS_SCRIPT = `
+g=$GIT_WORK_TREE/.git; line=
+if [ -f "$g/HEAD" ] && [ ! -L "$g/HEAD" ]; then IFS= read -r line < "$g/HEAD"; fi
+printf 'HEAD %s\\n' "$line"
+GIT_DIR=$g git for-each-ref --count=10000 --format='%(objectname) %(refname)' refs/heads refs/remotes
+if [ -f "$g/FETCH_HEAD" ]; then head -n 1000 "$g/FETCH_HEAD"; fi
 `
-const TIME_LIMIT_MS = 60_000
 
-/** Reads the guest's refs, at most some thousand of each kind. */
-export async function readGuestRefs(workspace: Workspace, base: Base, signal?: AbortSignal): Promise<GuestRefs> {
-  const result = await workspace.run(['sh', '-c', SCRIPT], {
-    env: privateEnvironment({ gitDir: `${workspace.path}/.git` }), timeoutMs: TIME_LIMIT_MS,
-    ...(signal === undefined ? {} : { signal }),
-  })
-  const length = objectFormatOf(base) === 'sha256' ? 64 : 40
-  const line = new RegExp(`^(HEAD|heads|remotes) ([0-9a-f]{${length}})(?![0-9a-f])`)
+const REF_LINE = /^([0-9a-f]{40,64})(?: (refs\/.*)|\t.*)$/
+
+/** Reads what {@link REFS_SCRIPT} printed; lines that make no sense are passed over. */
+export function parseRefs(output: Buffer): GuestRefs {
+  const lines = output.toString('latin1').split('\n')
   const refs: GuestRefs = { head: null, heads: [], remotes: [] }
-  for (const text of result.stdout.toString('latin1').split('\n')) {
-    const [, kind, oid] = line.exec(text) ?? []
-    if (kind === 'HEAD') refs.head = oid!
-    else if (kind === 'heads') refs.heads.push(oid!)
-    else if (kind === 'remotes') refs.remotes.push(oid!)
+  const byName = new Map<string, string>()
+  for (const line of lines) {
+    const [, oid, name] = REF_LINE.exec(line) ?? []
+    if (oid === undefined) continue
+    if (name?.startsWith('refs/heads/') === true) refs.heads.push(oid)
+    else refs.remotes.push(oid)
+    if (name !== undefined) byName.set(name, oid)
   }
+  const written = lines.find((line) => line.startsWith('HEAD '))?.slice('HEAD '.length) ?? ''
+  const target = written.startsWith('ref: ') ? byName.get(written.slice('ref: '.length).trim()) : written.trim()
+  refs.head = target !== undefined && /^[0-9a-f]{40,64}$/.test(target) ? target : null
   return refs
 }

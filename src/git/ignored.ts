@@ -6,9 +6,10 @@
  */
 import type { OmittedPath } from '../model/diff.js'
 import { BASE_INDEX, BASE_MARKER } from './evidence.js'
-import { asPlainPaths, fromPlainPaths } from './nested.js'
+import { asPlainPath, asPlainPaths, fromPlainPaths } from './nested.js'
 import { pathKey, pathOfKey, showPath, splitRecords } from './paths.js'
-import { runInPlace, stageGit, type StagePlace } from './stage-place.js'
+import { sectionOutput, type ScriptResult } from './sections.js'
+import { runInPlace, runOnPaths, type StagePlace } from './stage-place.js'
 import { commandError } from './workspace.js'
 
 const FILES_MAX = 20_000
@@ -16,11 +17,16 @@ const FILES_MAX = 20_000
 const FILES_PER_FOLDER_MAX = 20
 const ENTRIES_MAX = 200
 
+/** Asks for ignored paths, folders as one, and whether there is anything made since that is no file at all. */
+export const LEFT_OUT_SCRIPT = `
+git ls-files -o -i -z --exclude-standard --directory; end ignored
+find . -name .git -prune -o ! -type f ! -type d ! -type l -cnewer "$GIT_DIR/${BASE_MARKER}" -print -quit; end special
+`
 const CHANGED_SCRIPT = `
-xargs -0 -r sh -c 'm="$1"; shift; find "$@" -name .git -prune -o -cnewer "$m" \\( -type f -o -type l \\) -printf "%y %s %p\\0"' sh "$1" | head -z -n ${FILES_MAX}
+find "$@" -name .git -prune -o -cnewer "$GIT_DIR/${BASE_MARKER}" \\( -type f -o -type l \\) -printf "%y %s %p\\0" | head -z -n ${FILES_MAX}
 `
 const SPECIAL_SCRIPT = `
-find . -name .git -prune -o ! -type f ! -type d ! -type l -cnewer "$1" -printf '%y %P\\0' | head -z -n ${ENTRIES_MAX}
+find . -name .git -prune -o ! -type f ! -type d ! -type l -cnewer "$GIT_DIR/${BASE_MARKER}" -printf '%y %P\\0' | head -z -n ${ENTRIES_MAX}
 `
 /** A working tree of nothing but the base's ignore files, and what they hide of the given paths. */
 const BASE_RULES_SCRIPT = `
@@ -32,30 +38,33 @@ GIT_WORK_TREE="$1" GIT_INDEX_FILE="$2" git -C "$1" check-ignore -z --stdin --no-
 rm -rf "$1"
 `
 
-/** Lists ignored files that are new or changed since the checkpoint and not in the index of `place`. */
-export async function listIgnored(place: StagePlace): Promise<OmittedPath[]> {
-  const { files, roots } = await readIgnored(place)
-  const hiddenBefore = await readHiddenBefore(place, files.map((file) => pathOfKey(file.key)))
-  return group(files, roots, hiddenBefore)
+/** Ignored files that are new or changed since the checkpoint, and the ignored paths they were found below. */
+export interface IgnoredFiles {
+  files: IgnoredFile[]
+  roots: string[]
 }
 
-/** Their paths, at most some thousand. */
-export async function findIgnored(place: StagePlace): Promise<Buffer[]> {
-  return (await readIgnored(place)).files.map((file) => pathOfKey(file.key))
-}
-
-async function readIgnored(place: StagePlace): Promise<{ files: IgnoredFile[]; roots: string[] }> {
-  const roots = splitRecords(await stageGit(place, ['ls-files', '-o', '-i', '-z', '--exclude-standard', '--directory']))
+/** Finds them after {@link LEFT_OUT_SCRIPT} was run, at most some thousand. */
+export async function findIgnored(place: StagePlace, result: ScriptResult): Promise<IgnoredFiles> {
+  const roots = splitRecords(sectionOutput(result, 'ignored'))
   if (roots.length === 0) return { files: [], roots: [] }
-  const marker = `${place.gitDir}/${BASE_MARKER}`
-  const result = await runInPlace(place, ['sh', '-c', CHANGED_SCRIPT, 'sh', marker], asPlainPaths(roots))
-  return { files: splitRecords(result.stdout).map(parseFile), roots: roots.map(pathKey) }
+  const found = await runOnPaths(place, ['sh', '-c', CHANGED_SCRIPT, 'sh'], roots.map(asPlainPath))
+  return { files: splitRecords(found.stdout).slice(0, FILES_MAX).map(parseFile), roots: roots.map(pathKey) }
+}
+
+/** Entries for ignored files, those apart that were collected all the same. */
+export async function describeIgnored(
+  place: StagePlace, ignored: IgnoredFiles, collected: ReadonlySet<string>,
+): Promise<OmittedPath[]> {
+  const files = ignored.files.filter((file) => !collected.has(file.key))
+  return group(files, ignored.roots, await readHiddenBefore(place, files.map((file) => pathOfKey(file.key))))
 }
 
 /** Lists FIFOs, sockets and devices made since the checkpoint. */
-export async function listSpecial(place: StagePlace): Promise<OmittedPath[]> {
-  const result = await runInPlace(place, ['sh', '-c', SPECIAL_SCRIPT, 'sh', `${place.gitDir}/${BASE_MARKER}`])
-  return splitRecords(result.stdout).map((record) => {
+export async function listSpecial(place: StagePlace, result: ScriptResult): Promise<OmittedPath[]> {
+  if (result.sections.get('special')?.output.length === 0) return []
+  const listed = await runInPlace(place, ['sh', '-c', SPECIAL_SCRIPT])
+  return splitRecords(listed.stdout).map((record) => {
     const kind = SPECIAL_KINDS[String.fromCharCode(record[0]!)] ?? 'special file'
     return { path: showPath(record.subarray(2)), bytes: 0, reason: `not a regular file (${kind})` }
   })
@@ -63,7 +72,8 @@ export async function listSpecial(place: StagePlace): Promise<OmittedPath[]> {
 
 const SPECIAL_KINDS: Readonly<Record<string, string>> = { p: 'FIFO', s: 'socket', c: 'device', b: 'device' }
 
-interface IgnoredFile {
+/** One of them; its key as in paths.ts. */
+export interface IgnoredFile {
   key: string
   sizeBytes: number
 }

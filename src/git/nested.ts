@@ -74,9 +74,14 @@ async function checkIgnored(place: StagePlace, paths: Buffer[]): Promise<Buffer[
 
 const HERE = Buffer.from('./')
 
-/** Paths for a command that would take a leading `:` or `!` for something else. */
+/** A path for a command that would take a leading `:`, `!` or `-` for something else. */
+export function asPlainPath(path: Buffer): Buffer {
+  return Buffer.concat([HERE, path])
+}
+
+/** Such paths as the standard input of a command. */
 export function asPlainPaths(paths: readonly Buffer[]): Buffer {
-  return joinRecords(paths.map((path) => Buffer.concat([HERE, path])))
+  return joinRecords(paths.map(asPlainPath))
 }
 
 /** The paths such a command gives back. */

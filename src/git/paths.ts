@@ -71,6 +71,13 @@ export function pathOfKey(key: string): Buffer {
   return Buffer.from(key, 'latin1')
 }
 
+/** Keys of the folders that a path lies in, outermost first. */
+export function foldersAbove(key: string): string[] {
+  const folders: string[] = []
+  for (let slash = key.indexOf('/'); slash !== -1; slash = key.indexOf('/', slash + 1)) folders.push(key.slice(0, slash))
+  return folders
+}
+
 /** True where a folder or file of this path could reach git's own folder or leave the tree. */
 export function isUnsafePath(path: Buffer): boolean {
   const text = pathKey(path)

@@ -8,8 +8,10 @@
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { OmittedPath } from '../model/diff.js'
 import { findNested } from './nested.js'
-import { joinRecords, pathKey, pathOfKey, isUnsafePath, showPath, splitRecords } from './paths.js'
-import { runInPlace, stageGit, type StagePlace } from './stage-place.js'
+import { foldersAbove, joinRecords, pathKey, pathOfKey, isUnsafePath, showPath, splitRecords } from './paths.js'
+import { readScan, SCAN_SCRIPT, type Scan } from './scan.js'
+import { runSections } from './sections.js'
+import { checkedInPlace, runOnPaths, stageGit, type StagePlace } from './stage-place.js'
 
 /** Bounds of what goes into a tree. */
 export interface StageLimits {
@@ -24,6 +26,8 @@ export interface StageLimits {
 /** The tree, and what was left out or is worth knowing. */
 export interface StagedTree {
   tree: string
+  /** Keys (paths.ts) of what was taken in. */
+  added: ReadonlySet<string>
   omitted: OmittedPath[]
   notes: string[]
 }
@@ -36,41 +40,41 @@ export interface StageExtras {
   submodules: readonly Buffer[]
 }
 
-/** Writes the tree of the working tree as it is now. */
-export async function stageWorkingTree(
-  place: StagePlace, limits: StageLimits, extras: StageExtras = { forced: [], submodules: [] },
+/** Looks at the working tree and writes it as a tree. */
+export async function stageWorkingTree(place: StagePlace, limits: StageLimits): Promise<StagedTree> {
+  return stageScan(place, readScan(await runSections(place, SCAN_SCRIPT)), limits)
+}
+
+/** Writes the tree of a working tree that was looked at. */
+export async function stageScan(
+  place: StagePlace, scan: Scan, limits: StageLimits, extras: StageExtras = { forced: [], submodules: [] },
 ): Promise<StagedTree> {
-  const tracked = await listChanged(place)
-  const untracked = splitRecords(await stageGit(place, ['ls-files', '-o', '-z', '--exclude-standard']))
   const submodules = new Set(extras.submodules.map(pathKey))
   const isNested = (path: Buffer): boolean => path.at(-1) === SLASH && !submodules.has(pathKey(path.subarray(0, -1)))
-  const nested = await findNested(place, untracked.filter(isNested))
-  const fresh = [...untracked.filter((path) => path.at(-1) !== SLASH), ...nested.files, ...extras.forced, ...extras.submodules]
-  const choice = new Choice(limits, submodules, await readStats(place, [...fresh, ...[...tracked.keys()].map(pathOfKey)]))
+  const nested = await findNested(place, scan.untracked.filter(isNested))
+  const listed = new Set(scan.untracked.map(pathKey))
+  const forced = extras.forced.filter((path) => !listed.has(pathKey(path)))
+  const fresh = [...scan.untracked.filter((path) => path.at(-1) !== SLASH), ...nested.files, ...forced, ...extras.submodules]
+  const above = new Set(forced.flatMap((path) => foldersAbove(pathKey(path))))
+  const choice = new Choice(limits, submodules, await readStats(place, [...fresh, ...[...above, ...scan.changed.keys()].map(pathOfKey)]))
   for (const path of fresh) choice.considerNew(path)
-  for (const [key, oldMode] of tracked) choice.considerTracked(key, oldMode)
+  for (const [key, oldMode] of scan.changed) choice.considerTracked(key, oldMode)
   const { add, remove, omitted } = choice.settle()
-  if (remove.length > 0) await stageGit(place, ['update-index', '-z', '--force-remove', '--stdin'], joinRecords(remove))
-  if (add.length > 0) await stageGit(place, ['update-index', '-z', '--add', '--replace', '--stdin'], joinRecords(add))
-  const tree = (await stageGit(place, ['write-tree'])).toString('latin1').trim()
-  return { tree, omitted: [...omitted, ...nested.omitted], notes: nested.notes }
+  const tree = await writeTree(place, add, [...scan.deleted, ...remove])
+  return { tree, added: new Set(add.map(pathKey)), omitted: [...omitted, ...nested.omitted], notes: nested.notes }
 }
 
 const SLASH = 0x2f
 
-/** Tracked paths that differ, with the mode they had in the index. */
-async function listChanged(place: StagePlace): Promise<Map<string, string>> {
-  // A refresh compares content where only the times differ; its status says nothing we need.
-  await runInPlace(place, ['git', 'update-index', '-q', '--refresh'])
-  const raw = splitRecords(await stageGit(place, ['diff-files', '-z', '--raw', '--no-renames', '--ignore-submodules=dirty']))
-  const changed = new Map<string, string>()
-  for (let at = 0; at + 1 < raw.length; at += 2) {
-    const [oldMode] = raw[at]!.toString('latin1').slice(1).split(' ')
-    const key = pathKey(raw[at + 1]!)
-    if (oldMode !== '000000' || !changed.has(key)) changed.set(key, oldMode!)
-  }
-  return changed
+async function writeTree(place: StagePlace, add: Buffer[], remove: Buffer[]): Promise<string> {
+  if (remove.length > 0) await stageGit(place, ['update-index', '-z', '--force-remove', '--stdin'], joinRecords(remove))
+  const tree = add.length === 0
+    ? await stageGit(place, ['write-tree'])
+    : await checkedInPlace(place, 'git update-index', ['sh', '-c', ADD_SCRIPT], joinRecords(add))
+  return tree.toString('latin1').trim()
 }
+
+const ADD_SCRIPT = 'git update-index -z --add --replace --stdin && exec git write-tree'
 
 interface FileStat {
   /** File type bits of the mode. */
@@ -87,8 +91,7 @@ const FOLDER = 0o040000
 async function readStats(place: StagePlace, paths: Buffer[]): Promise<Map<string, FileStat>> {
   const stats = new Map<string, FileStat>()
   if (paths.length === 0) return stats
-  const argv = ['xargs', '-0', '-r', 'stat', '--printf', '%f %s %n\\0', '--']
-  const result = await runInPlace(place, argv, joinRecords(paths))
+  const result = await runOnPaths(place, ['stat', '--printf', '%f %s %n\\0', '--'], paths)
   for (const record of splitRecords(result.stdout)) {
     const text = pathKey(record)
     const [mode, size] = text.split(' ', 2)
@@ -114,6 +117,8 @@ class Choice {
     const key = pathKey(path)
     const stat = this.stats.get(key)
     if (stat === undefined || (stat.type === FOLDER && !this.submodules.has(key))) return
+    // What a link leads to is not in the tree, whatever an index says.
+    if (foldersAbove(key).some((folder) => this.stats.get(folder)?.type === LINK)) return
     if (isUnsafePath(path)) return this.omit(path, stat.sizeBytes, 'a name git refuses')
     this.consider(path, stat, true)
   }

@@ -4,14 +4,15 @@
  * Owns: saying so where files in one were changed.
  */
 import { BASE_MARKER } from './evidence.js'
+import { runGit, type GitPlace } from './host-git.js'
 import { showPath, splitRecords } from './paths.js'
-import { runInPlace, stageGit, type StagePlace } from './stage-place.js'
+import { LIST_BYTES_MAX, runInPlace, type StagePlace } from './stage-place.js'
 
 const SUBMODULES_MAX = 100
 
-/** Remarks on submodules with files changed since the checkpoint. */
-export async function noteSubmodules(place: StagePlace): Promise<string[]> {
-  const entries = splitRecords(await stageGit(place, ['ls-files', '-s', '-z']))
+/** Remarks on submodules with files changed since the checkpoint; `tree` lies on the host, in `scratch`. */
+export async function noteSubmodules(place: StagePlace, scratch: GitPlace, tree: string): Promise<string[]> {
+  const entries = splitRecords(await runGit(scratch, ['ls-tree', '-r', '-z', tree], { outputBytesMax: LIST_BYTES_MAX }))
   const names = entries.filter((entry) => entry.subarray(0, 7).toString('latin1') === '160000 ')
     .map((entry) => showPath(entry.subarray(entry.indexOf(9) + 1))).slice(0, SUBMODULES_MAX)
   const notes: string[] = []

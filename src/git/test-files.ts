@@ -79,7 +79,7 @@ export async function restoreTestFiles(
   workspace: Workspace, base: Base, paths: TestFilesChanged, signal?: AbortSignal,
 ): Promise<void> {
   if (paths.changed.length === 0 && paths.addedConfigs.length === 0) return
-  const copy = await openEvidence(workspace, base, 'restore.index', signal)
+  const { place: copy } = await openEvidence(workspace, base, 'restore.index', { signal })
   const place = { ...copy, index: `${copy.gitDir}/${BASE_INDEX}` }
   const wanted = new Set(paths.changed)
   const tracked = splitRecords(await stageGit(place, ['ls-files', '-z', '-c']))

@@ -6,13 +6,11 @@
  */
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { Base } from '../model/run.js'
-import { identityEnvironment } from './commit.js'
-import { evidenceFolder, objectFormatOf } from './evidence.js'
+import type { Evidence } from './evidence.js'
 import { runGit, tryGit } from './host-git.js'
 import { isUnsafePath, showPath, splitRecords } from './paths.js'
 import { privateEnvironment } from './private-git.js'
 import type { Scratch } from './scratch.js'
-import { checkObjectId } from './stage.js'
 import { runChecked, type Workspace, type WorkspaceRunOptions } from './workspace.js'
 
 /** Bounds of a transfer. */
@@ -29,29 +27,26 @@ const TREES_BYTES_MAX = 8 * 1024 * 1024
  * @throws Kosa8Error EVIDENCE_REFUSED when it is too large, damaged, or holds paths that have no place in a tree.
  */
 export async function receiveTree(
-  workspace: Workspace, scratch: Scratch,
-  request: { base: Base; tree: string; limits: TransferLimits; signal?: AbortSignal | undefined },
+  workspace: Workspace, evidence: Evidence, scratch: Scratch, request: { base: Base; tree: string; limits: TransferLimits },
 ): Promise<void> {
-  const { base, tree, limits, signal } = request
-  await streamPack(workspace, scratch, base, tree, limits, signal)
+  const { base, tree, limits } = request
+  // What the host has already need not come, least of all from there.
+  if (tree === base.tree) return
+  await streamPack(workspace, evidence, scratch, request)
   const kind = await tryGit(scratch.place, ['cat-file', '-t', tree])
   if (kind.stdout.toString('latin1').trim() !== 'tree') throw refused('the guest did not send the tree it named')
   await checkEntries(scratch, base, tree, limits)
 }
 
 async function streamPack(
-  workspace: Workspace, scratch: Scratch, base: Base, tree: string, limits: TransferLimits, signal?: AbortSignal,
+  workspace: Workspace, evidence: Evidence, scratch: Scratch, request: { base: Base; tree: string; limits: TransferLimits },
 ): Promise<void> {
-  const env = { ...privateEnvironment({ gitDir: evidenceFolder(workspace) }), ...identityEnvironment('@0 +0000') }
-  const common = { cwd: '/', env, ...(signal === undefined ? {} : { signal }) }
-  const known = await findKnown(workspace, scratch, base, common)
-  // A commit around the tree lets pack-objects leave out everything the base has.
-  const parent = known === null ? [] : ['-p', known]
-  const around = (await runChecked(workspace, 'git commit-tree', ['git', 'commit-tree', tree, ...parent, '-m', 'evidence'], common))
-    .toString('latin1').trim()
-  checkObjectId(around, objectFormatOf(base))
+  const { base, tree, limits } = request
+  const { signal, gitDir } = evidence.place
+  const common = { cwd: '/', env: privateEnvironment({ gitDir }), ...(signal === undefined ? {} : { signal }) }
+  const known = await findKnown(workspace, evidence, scratch, base, common)
   const stream = await workspace.stream(['git', 'pack-objects', '--revs', '--stdout', '-q', '--delta-base-offset'], {
-    ...common, stdin: known === null ? `${around}\n` : `${around}\n^${known}\n`,
+    ...common, stdin: known === null ? `${tree}\n` : `${tree}\n^${known}^{tree}\n`,
   })
   const maximum = Math.ceil(limits.totalBytesMax * 9 / 8) + TREES_BYTES_MAX
   const stored = await tryGit(scratch.place, ['index-pack', '--stdin', '--strict', `--max-input-size=${maximum}`], {
@@ -69,12 +64,14 @@ const CHAIN_MAX = 16
 
 /** The newest commit, from the base downwards, that the guest has too; null when it has none of the last few. */
 async function findKnown(
-  workspace: Workspace, scratch: Scratch, base: Base, common: WorkspaceRunOptions,
+  workspace: Workspace, evidence: Evidence, scratch: Scratch, base: Base, common: WorkspaceRunOptions,
 ): Promise<string | null> {
   const chain = await runGit(scratch.place, ['rev-list', '--first-parent', `--max-count=${CHAIN_MAX}`, base.commit])
+  const oids = chain.toString('latin1').split('\n').filter((oid) => oid !== '')
+  if (oids.includes(evidence.recordedBase)) return evidence.recordedBase
   const answer = await runChecked(workspace, 'git cat-file', ['git', 'cat-file', '--batch-check'], { ...common, stdin: chain })
   const present = new Set(answer.toString('latin1').split('\n').filter((line) => line.includes(' commit ')).map((line) => line.split(' ')[0]))
-  return chain.toString('latin1').split('\n').find((oid) => oid !== '' && present.has(oid)) ?? null
+  return oids.find((oid) => present.has(oid)) ?? null
 }
 
 const MODES = new Set(['000000', '100644', '100755', '120000', '160000'])

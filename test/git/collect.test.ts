@@ -150,6 +150,14 @@ describe('a collected diff', () => {
     expect(shell(trial.folder, `git ls-tree -r --name-only ${diff.ref}`).split('\n').filter(Boolean)).toEqual(['d', 'e', 'f/moved', 'l/in', 'real'])
   })
 
+  it('takes nothing in from behind a link that a folder of the base or of the index became', async () => {
+    const trial = await startTrial('mkdir d e; echo 1 > d/x; echo 2 > e/x; echo 3 > e/y.gen; echo "*.gen" > .gitignore; git add -f e/y.gen')
+    trial.act('mkdir new; echo 4 > new/y.gen; git add -f new/y.gen; rm -r d new; ln -s e d; ln -s e new')
+    const diff = await trial.collect()
+    expect(nameStatus(diff)).toEqual(['A d', 'D d/x', 'A new'])
+    expect(treeOfAppliedPatch(trial)).toBe(diff.tree)
+  })
+
   it('leaves nothing in the repository but objects and one ref, and gives the same commit when asked again', async () => {
     const trial = await startTrial('echo 1 > a')
     const before = fingerprint(trial.folder)

@@ -134,7 +134,7 @@ mkdir -p ${trial.workspace.stateDirectory}/evidence/hooks; cp .git/evil/* ${tria
     ['a submodule address that is an option', 'gitmodulesUrl', `printf '100644 blob %s\\t.gitmodules\\n' "$(printf '[submodule "x"]\\n\\tpath = x\\n\\turl = --upload-pack=evil\\n' | git hash-object -w --stdin)" | git mktree`],
     ['a .gitmodules that is a link', 'gitmodulesSymlink', `printf '120000 blob %s\\t.gitmodules\\n' "$(printf /etc/passwd | git hash-object -w --stdin)" | git mktree`],
     ['an object that is not there', 'refuses the objects', `printf '100644 blob 1234567890123456789012345678901234567890\\tx\\n' | git mktree --missing`],
-    ['a blob in the place of a tree', "not a valid 'tree' object", `echo x | git hash-object -w --stdin`],
+    ['a blob in the place of a tree', 'did not send the tree', `echo x | git hash-object -w --stdin`],
     ['text that is no object', 'cannot be one', `echo '--output=/tmp/x'`],
     ['a mode git does not know', 'another tree came out', `printf '140000 x\\0aaaaaaaaaaaaaaaaaaaa' | git hash-object -t tree -w --stdin --literally`],
   ])('refuses a tree with %s, and keeps it out of the user\'s repository', async (_, words, script) => {
