@@ -15,7 +15,7 @@ const LOADVM_EVERY = 3
 const BOOT_EVERY = 6
 const SNAPSHOT_NAME = 'bench'
 
-const PHASES = ['record', 'files and spawn', 'load', 'channel and hello', 'identity', 'note', 'first command'] as const
+const PHASES = ['record', 'files and spawn', 'load', 'channel and hello', 'identity', 'first command'] as const
 
 /** Measures `samples` clones. */
 export async function measureClone(bed: Bed, samples: number): Promise<Series[]> {
@@ -59,9 +59,8 @@ async function measureOneClone(bed: Bed, add: Add): Promise<void> {
   if (marks === null) throw new Error('the clone was not made by the driver')
   const { startMs, identityMs } = clone.timings
   const helloMs = startMs - (marks.loaded - marks.called)
-  const noteMs = clonedAt - marks.loaded - helloMs - identityMs
   const phases = [
-    marks.recorded - startedAt, marks.spawned - marks.recorded, marks.loaded - marks.spawned, helloMs, identityMs, noteMs, endedAt - clonedAt,
+    marks.recorded - startedAt, marks.spawned - marks.recorded, marks.loaded - marks.spawned, helloMs, identityMs, endedAt - clonedAt,
   ]
   phases.forEach((ms, index) => add(`clone phase: ${PHASES[index]}`, ms))
   add('clone: request to first command', endedAt - startedAt)

@@ -102,6 +102,8 @@ async function adoptChild(child: ChildProcess, directory: string): Promise<QemuP
     identity,
     ended,
     kill: async () => {
+      // Somebody waits for the end now: the owner's process must not run out of work before it.
+      child.ref()
       await killProcess(identity)
       await ended
     },
