@@ -31,6 +31,9 @@ import type { RunService } from './services.js'
 /** A cancelled run waits this long for its trials to let go, milliseconds. */
 const CANCEL_WAIT_MS = 10_000
 
+/** Jobs of an ended run that somebody still holds are waited for this long, milliseconds. */
+const FORGET_WAIT_MS = 60_000
+
 /** What runs are made with. */
 export interface RunServiceParts extends ConclusionParts {
   sandboxes: Sandboxes
@@ -156,8 +159,11 @@ export class Runs implements RunService {
   /** Takes up every run that an earlier daemon left unfinished. */
   async recover(): Promise<void> {
     for (const summary of await this.parts.runs.listRuns()) {
-      if (isFinalPhase(summary.phase)) continue
       const plan = await this.parts.runs.readPlan(summary.id)
+      if (isFinalPhase(summary.phase)) {
+        if (!await this.parts.runs.isTidied(summary.id)) this.follow(summary.id, () => this.cleanUp(summary.id, plan))
+        continue
+      }
       const cancelled = await this.parts.runs.readCancelRequest(summary.id)
       if (plan === null || cancelled !== null) {
         const message = cancelled ?? 'kosa8 was stopped while it prepared the run'
@@ -196,7 +202,7 @@ export class Runs implements RunService {
 
   /** From a stored plan to the end of the run. Safe to start anew at any point. */
   private async drive(plan: RunPlan, signal: AbortSignal): Promise<void> {
-    const { runs, queue, ensureWorker } = this.parts
+    const { runs, ensureWorker } = this.parts
     const run = plan.id as RunId
     signal.throwIfAborted()
     await runs.setPhase(run, 'running', `${plan.approaches.length * plan.repeats} trial(s) queued`)
@@ -208,8 +214,7 @@ export class Runs implements RunService {
     ended.abort()
     await refill
     signal.throwIfAborted()
-    await this.tidy(run, plan)
-    await queue.forgetRun(run, trialsOf(plan).map(({ trial }) => trial))
+    await this.cleanUp(run, plan)
   }
 
   private async enqueue(plan: RunPlan): Promise<void> {
@@ -259,8 +264,34 @@ export class Runs implements RunService {
   }
 
   private async conclude(run: RunId, end: RunEnd): Promise<void> {
-    await concludeRun(this.parts, run, end)
-    await this.tidy(run, await this.parts.runs.readPlan(run))
+    const hasEnded = isFinalPhase((await this.parts.runs.readPhase(run)).phase)
+    if (!hasEnded) await concludeRun(this.parts, run, end)
+    await this.cleanUp(run, await this.parts.runs.readPlan(run))
+  }
+
+  /** Everything that was made for an ended run goes. Safe to repeat; a daemon that dies here leaves it to the next. */
+  private async cleanUp(run: RunId, plan: RunPlan | null): Promise<void> {
+    try {
+      await this.tidy(run, plan)
+      if (plan !== null) await this.forgetJobs(plan)
+      await this.parts.runs.noteTidied(run)
+    } catch (error) {
+      this.parts.onError(`run ${run} could not be tidied up; the next start tries again`, error)
+    }
+  }
+
+  /** A job somebody is just ending cannot be removed yet. */
+  private async forgetJobs(plan: RunPlan): Promise<void> {
+    const run = plan.id as RunId
+    const trials = trialsOf(plan).map(({ trial }) => trial)
+    const deadline = AbortSignal.timeout(FORGET_WAIT_MS)
+    for (;;) {
+      await this.parts.queue.forgetRun(run, trials)
+      const status = await this.parts.queue.status(run, trials)
+      if (status.compare === 'missing' && status.trials.missing === trials.length) return
+      if (deadline.aborted) throw new Kosa8Error('QUEUE_UNREACHABLE', `jobs of ${run} do not end`)
+      await this.parts.queue.waitForWork(deadline)
+    }
   }
 
   /** What was made for the run and is not to be kept goes away with it. */

@@ -16,13 +16,16 @@ import type { Base, RunPlan } from '../model/run.js'
 import type { Reservation } from '../model/reservation.js'
 import type { SandboxHost } from '../sandbox/sandbox-host.js'
 import type { Sandbox } from '../sandbox/sandbox.js'
-import type { MachineStore } from '../store/machine-store.js'
+import type { MachineRecord, MachineStore } from '../store/machine-store.js'
 import type { Paths } from '../store/paths.js'
 import type { SandboxRecord, SandboxStore } from '../store/sandbox-store.js'
 import { CleanupStack } from '../util/cleanup.js'
 import type { Clock } from '../util/clock.js'
 import { Turns } from '../util/turns.js'
 import { trustHostCertificates } from './host-certificates.js'
+
+/** How often a machine that does not answer is tried after a restart; each try has its own deadline. */
+const RECOVER_ATTEMPTS_MAX = 3
 
 /** The repository a sandbox was made with. */
 export interface SandboxRepository { hostPath: string; path: string; base: Base }
@@ -333,28 +336,43 @@ export class Sandboxes {
    */
   async recover(reservations: Reservation[], { isAlone }: { isAlone: boolean }): Promise<void> {
     const records = new Map((await this.parts.machines.list()).map((record) => [record.id, record]))
+    const unanswered = new Set<string>()
     for (const { name, machine } of await this.parts.store.list()) {
       const record = machine === null ? undefined : records.get(machine)
       if (record === undefined) continue
       const reservation = reservations.find(({ holder }) => holder === `sandbox ${name}`)
       try {
-        const sandbox = await this.parts.host.recover(record, name)
+        const sandbox = await this.recoverPatiently(record, name)
         if (sandbox === null) await this.forgetMachine(name)
         else await this.adopt(name, sandbox, reservation ?? await this.parts.reserve(name, sandbox.machine.handle.shape.memoryMib))
       } catch (error) {
+        // A machine that is there and does not answer is somebody's work: the next daemon may reach it.
+        unanswered.add(record.id).add(reservation?.id ?? record.id)
         this.parts.onError(`sandbox ${name} could not be found again`, error)
       }
     }
     for (const reservation of reservations) {
       const isUsed = [...this.live.values()].some((live) => live.reservation.id === reservation.id)
-      if (!isUsed) await this.parts.release(reservation.id)
+      if (!isUsed && !unanswered.has(reservation.id)) await this.parts.release(reservation.id)
     }
-    const known = new Set([...this.live.values()].map(({ sandbox }) => sandbox.machine.handle.id))
+    const known = new Set<string>([...unanswered, ...[...this.live.values()].map(({ sandbox }) => sandbox.machine.handle.id)])
     // Trials of a worker that is alive are spared: their owner is.
     await this.parts.host.reapWhere(({ id, purpose }) => purpose.kind === 'trial' || !known.has(id))
     if (isAlone) await this.parts.catalog.removeUnfinished()
     await this.forgetUnfinished()
     await this.collectGarbage({ isQuiet: isAlone })
+  }
+
+  /** A machine on a busy host may need longer than one deadline to answer its new owner. */
+  private async recoverPatiently(record: MachineRecord, name: SandboxName): Promise<Sandbox | null> {
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        return await this.parts.host.recover(record, name)
+      } catch (error) {
+        if (attempt >= RECOVER_ATTEMPTS_MAX) throw error
+        this.parts.onError(`sandbox ${name} does not answer yet`, error)
+      }
+    }
   }
 
   /** A sandbox with neither a machine nor a checkpoint was never finished, or has nothing left to go back to. */

@@ -19,6 +19,9 @@ const READ_BYTES_MAX = 16 * 1024 * 1024
 /** After its limit a strategy's own code gets this long to notice, milliseconds. */
 const ABORT_GRACE_MS = 2_000
 
+/** A busy emulated guest is slow: output of processes a command left behind is waited for this long, milliseconds. */
+const LATE_OUTPUT_MS = 1_000
+
 /** Nobody is there to answer: no pager, no editor, no prompt may wait for one. */
 export const UNATTENDED_ENVIRONMENT: Readonly<Record<string, string>> = {
   PAGER: 'cat', GIT_PAGER: 'cat', EDITOR: 'true', VISUAL: 'true', GIT_EDITOR: 'true',
@@ -94,6 +97,7 @@ function createContext(run: StrategyRun, signal: AbortSignal, notes: string[]): 
         stdin: options.stdin,
         outputBytesMax: RESULT_BYTES_MAX,
         keep: 'tail',
+        graceMs: LATE_OUTPUT_MS,
         signal,
         onOutput: (chunk, stream) => run.log.add(stream, chunk),
       })

@@ -50,6 +50,7 @@ export interface RunSummary extends RunRequest {
 }
 
 const cancelSchema = z.object({ reason: z.string(), at: z.string() })
+const tidiedSchema = z.object({ at: z.string() })
 const attemptSchema = z.object({ attempt: z.number().int().positive() })
 
 /** Why a trial's record was not taken: there is one already, or a later attempt has begun. */
@@ -135,7 +136,17 @@ export class RunStore {
 
   /** Takes an ended run up again: forgets its end, its document and the wish to cancel; keeps all evidence. */
   async reopenRun(run: RunId): Promise<void> {
-    for (const name of ['run.json', 'cancel.json', 'end.json']) await rm(this.file(run, name), { force: true })
+    for (const name of ['tidied.json', 'run.json', 'cancel.json', 'end.json']) await rm(this.file(run, name), { force: true })
+  }
+
+  /** Remembers that what was made for an ended run is gone. */
+  async noteTidied(run: RunId): Promise<void> {
+    await writeRecord(this.file(run, 'tidied.json'), { at: this.now() })
+  }
+
+  /** False: machines, checkpoints or jobs of this run may be left. */
+  async isTidied(run: RunId): Promise<boolean> {
+    return await readRecord(this.file(run, 'tidied.json'), tidiedSchema) !== null
   }
 
   /** Adds an event to the run's log; safe from several processes. Calls of one process keep their order. */

@@ -107,6 +107,13 @@ git add -A; git commit -q -m start`)
     })
   }
 
+  /** Starts a `fork` and waits until its run is known. */
+  async startFork(args: string[], options: { cwd?: string } = {}): Promise<{ run: RunId; fork: Running }> {
+    let fork: Running | undefined
+    const run = await this.nextRun(() => { fork = this.start(['fork', ...args, '--json'], options) })
+    return { run, fork: fork! }
+  }
+
   /** Waits for the first event that matches. */
   async event(run: RunId, matches: (event: RunEvent) => boolean): Promise<RunEvent> {
     for await (const event of this.runs.followEvents(run, 0, AbortSignal.timeout(PATIENCE_MS))) if (matches(event)) return event
@@ -182,6 +189,12 @@ git add -A; git commit -q -m start`)
       reservations: await names(this.paths.reservations),
       jobs: await this.jobs(),
     }
+  }
+
+  /** What is left once the daemon has tidied up behind a run, which it does after the run's end was told. */
+  async leftoversOnceTidy(run: RunId): Promise<Record<string, string[]>> {
+    await this.until(this.paths.runDirectory(run), async () => (await this.runs.isTidied(run) ? true : null))
+    return this.listLeftovers()
   }
 
   /** Redis keys that belong to a run. */

@@ -4,6 +4,7 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { RunId } from '../../src/model/ids.js'
 import { runDocumentSchema, type RunDocument, type TrialResult } from '../../src/model/run.js'
 import { ADDER_FILES, CHEAT, FIX, HASTY } from '../helpers/adder.js'
 import { fingerprint, shell } from '../helpers/git-fixture.js'
@@ -70,7 +71,7 @@ describe('a fork of three approaches', () => {
   })
 
   it('leaves no machine, socket, overlay, record, reservation or job behind (invariant 6)', async () => {
-    expect(await kosa8.listLeftovers()).toEqual(NOTHING_LEFT)
+    expect(await kosa8.leftoversOnceTidy(document.id as RunId)).toEqual(NOTHING_LEFT)
   })
 })
 
