@@ -6,6 +6,7 @@
  */
 import type { FileChange } from '../model/diff.js'
 import { runGit, type GitPlace } from './host-git.js'
+import { countEndingOnly } from './line-endings.js'
 import { pathKey, showPath, splitRecords } from './paths.js'
 
 const LIST_BYTES_MAX = 256 * 1024 * 1024
@@ -15,19 +16,24 @@ const SIMILAR = ['-M', '-l2000']
 export async function listChanges(place: GitPlace, from: string, to: string, signal?: AbortSignal): Promise<FileChange[]> {
   const options = { outputBytesMax: LIST_BYTES_MAX, signal }
   const raw = splitRecords(await runGit(place, ['diff-tree', '-r', '-z', '--raw', '--no-abbrev', ...SIMILAR, from, to], options))
-  const counts = await countLines(place, from, to, [], signal)
-  const significant = await countLines(place, from, to, ['--ignore-cr-at-eol'], signal)
+  const counts = await countLines(place, from, to, signal)
   const entries = parseRaw(raw)
-  const sizes = await readSizes(place, entries.filter((entry) => counts.get(pathKey(entry.path)) === null), signal)
+  const sizes = await readSizes(place, entries, signal)
+  const isRewritten = (entry: RawEntry): boolean => {
+    const lines = counts.get(pathKey(entry.path))
+    return lines !== null && lines !== undefined && lines.insertions > 0 && lines.deletions > 0
+  }
+  const contents = await readContents(place, entries.filter(isRewritten), sizes, signal)
   return entries.map((entry) => {
     const change = describe(entry)
     const lines = counts.get(pathKey(entry.path))
     if (lines === null) return { ...change, ...sizesOf(entry, sizes) }
     change.insertions = lines?.insertions ?? 0
     change.deletions = lines?.deletions ?? 0
-    const endingOnly = change.insertions - (significant.get(pathKey(entry.path))?.insertions ?? 0)
-    if (entry.status === 'A' || entry.status === 'D' || endingOnly <= 0) return change
-    return { ...change, endingOnly }
+    const [before, after] = [contents.get(entry.oldOid), contents.get(entry.newOid)]
+    if (before === undefined || after === undefined) return change
+    const endingOnly = countEndingOnly(before, after, change.insertions)
+    return endingOnly === null || endingOnly === 0 ? change : { ...change, endingOnly }
   })
 }
 
@@ -73,10 +79,10 @@ interface LineCounts {
 
 /** Lines by path; null for a binary file. */
 async function countLines(
-  place: GitPlace, from: string, to: string, options: string[], signal?: AbortSignal,
+  place: GitPlace, from: string, to: string, signal?: AbortSignal,
 ): Promise<Map<string, LineCounts | null>> {
   const records = splitRecords(await runGit(place, ['diff-tree', '-r', '-z', '--numstat', '--no-ext-diff', '--no-textconv',
-    ...options, ...SIMILAR, from, to], { outputBytesMax: LIST_BYTES_MAX, signal }))
+    ...SIMILAR, from, to], { outputBytesMax: LIST_BYTES_MAX, signal }))
   const counts = new Map<string, LineCounts | null>()
   for (let at = 0; at < records.length; at++) {
     const text = pathKey(records[at]!)
@@ -103,6 +109,42 @@ async function readSizes(place: GitPlace, entries: RawEntry[], signal?: AbortSig
     if (/^\d+$/.test(size ?? '')) sizes.set(oid!, Number(size))
   }
   return sizes
+}
+
+/** Larger files are not compared by their line endings, nor any beyond this sum. */
+const CONTENT_BYTES_MAX = 2 * 1024 * 1024
+const CONTENTS_BYTES_MAX = 32 * 1024 * 1024
+
+/** Contents before and after, by object id; those of large files are not among them. */
+async function readContents(
+  place: GitPlace, entries: RawEntry[], sizes: Map<string, number>, signal?: AbortSignal,
+): Promise<Map<string, Buffer>> {
+  const wanted = new Set<string>()
+  let totalBytes = 0
+  for (const { oldOid, newOid } of entries) {
+    const bytes = [oldOid, newOid].map((oid) => sizes.get(oid) ?? Infinity)
+    const sum = bytes[0]! + bytes[1]!
+    if (Math.max(...bytes) > CONTENT_BYTES_MAX || totalBytes + sum > CONTENTS_BYTES_MAX) continue
+    totalBytes += sum
+    wanted.add(oldOid).add(newOid)
+  }
+  if (wanted.size === 0) return new Map()
+  const output = await runGit(place, ['cat-file', '--batch=%(objectname) %(objectsize)'], {
+    stdin: `${[...wanted].join('\n')}\n`, outputBytesMax: LIST_BYTES_MAX, signal,
+  })
+  return cutContents(output)
+}
+
+/** Records `<id> <size>`, a line feed, the content, and another line feed. */
+function cutContents(output: Buffer): Map<string, Buffer> {
+  const contents = new Map<string, Buffer>()
+  for (let at = 0; at < output.length;) {
+    const start = output.indexOf(10, at) + 1
+    const [oid, size] = output.toString('latin1', at, start - 1).split(' ')
+    contents.set(oid!, output.subarray(start, start + Number(size)))
+    at = start + Number(size) + 1
+  }
+  return contents
 }
 
 function sizesOf(entry: RawEntry, sizes: Map<string, number>): Pick<FileChange, 'oldBytes' | 'newBytes'> {

@@ -115,6 +115,13 @@ describe('a collected diff', () => {
     expect(treeOfAppliedPatch(trial)).toBe(diff.tree)
   })
 
+  it('says nothing of line endings where contents are too different or too large to compare', async () => {
+    const trial = await startTrial('seq 1 5000 | sed "s/$/\\r/" > differs; yes 0123456789 | head -c 3000000 > large; printf "a\\r\\n" > a')
+    trial.act('seq 9001 14000 > differs; yes 0123456789 | head -c 3000000 | sed "s/$/\\r/" > large; echo a > a')
+    const diff = await trial.collect()
+    expect(diff.changes.map(({ path: name, endingOnly }) => [name, endingOnly])).toEqual([['a', 1], ['differs', undefined], ['large', undefined]])
+  })
+
   it('reads bytes although the approach switched conversion on', async () => {
     const trial = await startTrial(`printf 'a\\nb\\n' > f`)
     trial.act(`git config core.autocrlf true; echo '* text eol=crlf' > .gitattributes; rm f; git checkout -q f; printf 'a\\r\\nB\\r\\n' > f`)
