@@ -8,9 +8,12 @@ import { Kosa8Error, serialiseError, toKosa8Error } from '../errors/kosa8-error.
 import { VERSION } from '../protocol/status.js'
 import { addApply } from './apply.js'
 import { addCheckpoint } from './checkpoint.js'
+import { addCompletion } from './completion.js'
+import { addCp } from './cp.js'
 import { addCreate } from './create.js'
 import { addDaemon } from './daemon.js'
 import { addDiff } from './diff.js'
+import { addDoctor } from './doctor.js'
 import { addExec } from './exec.js'
 import { addFork } from './fork.js'
 import { Output, type CliHost } from './host.js'
@@ -26,8 +29,8 @@ import type { Cli } from './verb.js'
 
 /** Every verb, in the order help lists them. */
 const VERBS = [
-  addFork, addRuns, addReport, addDiff, addApply, addCreate, addLs, addExec, addShell, addRm, addCheckpoint, addRewind,
-  addImage, addDaemon, addMcp,
+  addFork, addRuns, addReport, addDiff, addApply, addCreate, addLs, addExec, addShell, addCp, addRm, addCheckpoint, addRewind,
+  addImage, addDaemon, addDoctor, addCompletion, addMcp,
 ]
 
 /** Runs one command line (without node and script) and returns its exit status. */

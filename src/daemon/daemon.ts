@@ -11,8 +11,7 @@ import { CheckpointCatalog } from '../checkpoint/catalog.js'
 import type { Settings } from '../config/environment.js'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import { Ledger } from '../admission/ledger.js'
-import { createDriver } from '../hypervisor/registry.js'
-import type { Driver } from '../hypervisor/driver.js'
+import { createDriver, type Drivers } from '../hypervisor/registry.js'
 import { removeAbandonedScratch } from '../git/scratch.js'
 import { listImages, removeImage, resolveImage } from '../image/store.js'
 import { Sandboxes } from '../orchestrator/sandboxes.js'
@@ -125,7 +124,7 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
 
 /** What the daemon has of its host before anything is served. */
 interface Host {
-  driver: Driver
+  driver: Drivers['qemu']
   sandboxHost: SandboxHost
   sandboxStore: SandboxStore
   machines: MachineStore
@@ -167,11 +166,11 @@ function createDaemonService(parts: {
   return {
     async status() {
       const { budgetBytes, reservedBytes, reservations, waiting } = parts.host.ledger.status()
-      const fingerprint = await parts.host.driver.fingerprint().catch(() => null)
+      const acceleration = await parts.host.driver.acceleration().catch(() => null)
       return {
         version: VERSION, pid: process.pid, home: parts.paths.home, startedAt,
         running: { sandboxes: (await parts.sandboxes.list()).length, runs: parts.runs.activeCount },
-        accelerator: fingerprint === null ? null : { name: fingerprint.accelerator, reason: `${fingerprint.driver} ${fingerprint.version}, ${fingerprint.cpuModel}` },
+        accelerator: acceleration === null ? null : { name: acceleration.accelerator, reason: acceleration.reason },
         budget: { totalBytes: budgetBytes, reservedBytes, freeBytes: Math.max(0, budgetBytes - reservedBytes) },
         reservations: reservations.map(({ id, holder, bytes }) => ({ id, owner: holder, bytes })),
         waiting: waiting.map(({ holder, message }) => ({ owner: holder, message })),

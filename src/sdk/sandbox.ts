@@ -8,9 +8,7 @@ import type { CheckpointRecord } from './checkpoint-store.js'
 import type { CheckpointOptions, CheckpointResult, CheckpointsClient, RewindOptions, RewindResult } from './checkpoints.js'
 import type { DaemonConnection } from './connection.js'
 import { startProcess, type SandboxProcess } from './exec.js'
-
-/** Most output of each stream that {@link SandboxHandle.exec} keeps, in bytes. */
-export const EXEC_OUTPUT_BYTES_MAX = 16 * 1024 * 1024
+import { readText } from './read-text.js'
 
 /** How a command ended, with its output as text. */
 export interface ExecResult {
@@ -167,17 +165,4 @@ export class SandboxHandle {
 /** The status a shell would give. */
 export function exitCodeOf({ code, signal }: ExecExit): number {
   return code ?? 128 + (signal ?? 0)
-}
-
-async function readText(stream: Readable): Promise<string> {
-  const chunks: Buffer[] = []
-  let sizeBytes = 0
-  for await (const chunk of stream) {
-    sizeBytes += (chunk as Buffer).length
-    if (sizeBytes > EXEC_OUTPUT_BYTES_MAX) {
-      throw new Kosa8Error('LIMIT_EXCEEDED', `the command printed more than ${EXEC_OUTPUT_BYTES_MAX} bytes`, { hint: 'use spawn() and read its streams' })
-    }
-    chunks.push(chunk as Buffer)
-  }
-  return Buffer.concat(chunks).toString('utf8')
 }

@@ -16,7 +16,7 @@ async function serveRun(hasEnded = true): Promise<ServedHome & { type: (line: st
 
 describe('kosa8', () => {
   const VERBS = ['fork', 'runs ls', 'runs show', 'runs rm', 'report', 'diff', 'apply', 'create', 'ls', 'exec', 'rm', 'checkpoint', 'checkpoint ls',
-    'checkpoint rm', 'rewind', 'shell', 'image build', 'image ls', 'image rm', 'daemon start', 'daemon stop', 'daemon status']
+    'checkpoint rm', 'rewind', 'shell', 'cp', 'doctor', 'completion', 'image build', 'image ls', 'image rm', 'daemon start', 'daemon stop', 'daemon status']
   it.each(VERBS)('%s has help with an example and --json', async (verb) => {
     const { status, stdout, stderr } = await typeCommand([...verb.split(' '), '--help'], { settings: settingsOf(await temporaryFolder()) })
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
