@@ -31,6 +31,7 @@ enum frame_type {
   TYPE_IDENTITY = 0x0a,
   TYPE_QUIESCE = 0x0b,
   TYPE_THAW = 0x0c,
+  TYPE_RELEASE = 0x0d,
   TYPE_HELLO_ACK = 0x81,
   TYPE_STARTED = 0x82,
   TYPE_START_FAILED = 0x83,

@@ -127,6 +127,7 @@ static void dispatch_to_stream(const struct frame *frame) {
     case TYPE_DATA: stream_input(stream, payload, frame->length); break;
     case TYPE_EOF: stream_input_end(stream); break;
     case TYPE_CLOSE: stream_close(stream); break;
+    case TYPE_RELEASE: stream_release(stream); break;
     case TYPE_CREDIT:
       if (frame->length == 4) stream_credit(stream, frame->flags, get_u32(payload));
       break;

@@ -352,6 +352,14 @@ static void send_closed(struct stream *stream) {
   outbox_add(TYPE_CLOSED, 0, stream->id, length);
 }
 
+void stream_release(struct stream *stream) {
+  if (stream->closing) return;
+  drop_input(stream);
+  stream->all_gone = true; /* of those the host still has to do with */
+  send_closed(stream);
+  detach(stream);
+}
+
 /* First everybody must be gone, then what they left in the pipes is sent as far as there is credit
  * for it, and the answer comes last. */
 static bool step_close(struct stream *stream) {

@@ -38,6 +38,8 @@ void stream_credit(struct stream *stream, unsigned channel, uint32_t bytes);
 void stream_signal(struct stream *stream, int signal);
 void stream_resize(struct stream *stream, uint16_t rows, uint16_t columns);
 void stream_close(struct stream *stream);
+/* What is left of the command goes on without a host side. */
+void stream_release(struct stream *stream);
 
 /* A new session: what runs goes on without a host side. */
 void streams_detach(void);

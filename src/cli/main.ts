@@ -18,7 +18,7 @@ function createHost(settings: Settings): CliHost {
     terminals: { stdin: process.stdin.isTTY, stdout: process.stdout.isTTY, stderr: process.stderr.isTTY },
     terminalSize: () => ({
       columns: process.stdout.columns ?? process.stderr.columns ?? DEFAULT_COLUMNS,
-      rows: process.stderr.rows ?? DEFAULT_ROWS,
+      rows: process.stdout.rows ?? process.stderr.rows ?? DEFAULT_ROWS,
     }),
     onResize: (handler) => {
       process.stdout.on('resize', handler)

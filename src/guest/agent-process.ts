@@ -46,6 +46,7 @@ export class AgentProcess implements GuestProcess {
   private acknowledgements: Deferred<number>[] = []
   private hasStarted = false
   private hasExited = false
+  private isReleased = false
   private closeCall: Promise<LeftoverProcess[]> | null = null
   private failure: Kosa8Error | null = null
 
@@ -77,6 +78,12 @@ export class AgentProcess implements GuestProcess {
   close(): Promise<LeftoverProcess[]> {
     this.closeCall ??= this.closeOnce()
     return this.closeCall
+  }
+
+  release(): void {
+    if (this.failure !== null || this.closeCall !== null || this.isReleased) return
+    this.isReleased = true
+    this.link.send(FRAME_TYPE.release, 0)
   }
 
   /** A frame of this process. @throws Kosa8Error GUEST_PROTOCOL. */
@@ -167,7 +174,7 @@ export class AgentProcess implements GuestProcess {
 
   private receiveClosed(payload: Buffer): void {
     const { allGone, leftovers } = decodeClosed(payload)
-    if (this.closeCall === null) throw createProtocolError('the end of a command that was not closed')
+    if (this.closeCall === null && !this.isReleased) throw createProtocolError('the end of a command that was not closed')
     const error = new Kosa8Error('GUEST_COMMAND_FAILED', 'processes of the command could not be ended', { details: { leftovers } })
     this.failure = new Kosa8Error('GUEST_COMMAND_FAILED', 'the command has been closed')
     if (allGone) this.closing.resolve(leftovers)

@@ -50,6 +50,11 @@ export interface GuestProcess {
    * @returns the processes that were still there.
    */
   close(): Promise<LeftoverProcess[]>
+  /**
+   * Lets go of a command that has ended: processes it left go on, and nothing of theirs is read any more.
+   * Every command must be closed or released, else the guest keeps a place for it.
+   */
+  release(): void
 }
 
 /** What makes a clone a machine of its own. */

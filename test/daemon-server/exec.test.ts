@@ -63,7 +63,7 @@ describe('a command in a sandbox', () => {
     const result = await sandbox.exec([verb])
     expect(result).toMatchObject({ exitCode: 0, signal: null })
     expect(result.stdout).toMatch(/^started/)
-    expect(processes[0]?.isClosed).toBe(false)
+    expect(processes[0]).toMatchObject({ isClosed: false, isReleased: true })
     await processes[0]?.close()
   })
 

@@ -17,6 +17,7 @@ export class MemoryProcess implements GuestProcess {
   readonly sizes: { rows: number; columns: number }[] = []
   producedBytes = 0
   isClosed = false
+  isReleased = false
   isEnded = false
   private readonly end = createDeferred<GuestExit>()
   readonly exited = this.end.promise
@@ -47,6 +48,10 @@ export class MemoryProcess implements GuestProcess {
 
   async resize(size: { rows: number; columns: number }): Promise<void> {
     this.sizes.push(size)
+  }
+
+  release(): void {
+    this.isReleased = true
   }
 
   async close(): Promise<LeftoverProcess[]> {

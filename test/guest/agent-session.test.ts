@@ -2,7 +2,7 @@
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import pLimit from 'p-limit'
@@ -185,4 +185,20 @@ test('outside a machine nothing is said to be repaired or frozen', async () => {
   })
   expect(Object.values(report)).toEqual([false, false, false, false, false])
   await expect(session.quiesce()).rejects.toMatchObject({ code: 'CHECKPOINT_FAILED' })
+})
+
+test('more commands than there are places can be run one after the other, and what they leave goes on', async () => {
+  const alive = path.join(folder, 'alive')
+  const left = await session.exec({ argv: ['sh', '-c', `(while :; do date +%N > ${alive}; sleep 0.1; done) >/dev/null 2>&1 & echo $!`] })
+  const [pid] = await once(left.stdout, 'data') as [Buffer]
+  await left.exited
+  left.release()
+  for (let count = 0; count < session.facts.commandsMax; count++) {
+    const process = await session.exec({ argv: ['true'] })
+    await process.exited
+    process.release()
+  }
+  const before = await readFile(alive, 'utf8')
+  await expect.poll(() => readFile(alive, 'utf8')).not.toBe(before)
+  await shell(`kill ${pid.toString()}`)
 })

@@ -26,10 +26,11 @@ const PROGRAMS = [
 /** Every check of the host. */
 export async function checkHost(settings: Settings): Promise<Check[]> {
   await mkdir(settings.home, { recursive: true, mode: 0o700 })
-  return Promise.all([
-    checkPlatform(), fine('node', `${process.version} at ${process.execPath}`),
+  const own = [checkPlatform(), fine('node', `${process.version} at ${process.execPath}`)]
+  const found = await Promise.all([
     ...PROGRAMS.map(checkProgram), checkRedis(settings), checkMemory(), checkPressure(), checkDisk(settings.home), checkReflink(settings.home),
   ])
+  return [...own, ...found]
 }
 
 function checkPlatform(): Check {

@@ -78,6 +78,7 @@ class ExecSession {
     const exit = await process.exited
     this.hasExited = true
     await waitForLateOutput(outputs)
+    process.release()
     this.connection.sendMessage('exit', exit)
     this.connection.end()
   }
