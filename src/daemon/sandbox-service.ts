@@ -11,7 +11,8 @@ import { prepareBase } from '../git/base.js'
 import { openRepository } from '../git/repository.js'
 import type { GuestProcess } from '../guest/session.js'
 import type { CheckpointId, SandboxName } from '../model/ids.js'
-import { UNATTENDED_ENVIRONMENT } from '../orchestrator/strategy-run.js'
+import { networkEnvironment } from '../orchestrator/host-certificates.js'
+import { unattendedEnvironment } from '../orchestrator/strategy-run.js'
 import { WORKSPACE_PATH } from '../orchestrator/guest-workspace.js'
 import { uploadRepository } from '../orchestrator/run-preparation.js'
 import type { Sandboxes } from '../orchestrator/sandboxes.js'
@@ -58,10 +59,10 @@ export class SandboxCalls implements SandboxService {
   }
 
   async exec(name: string, request: ExecRequest): Promise<GuestProcess> {
-    const { session } = await this.sandboxes.machineOf(name as SandboxName)
+    const sandbox = await this.sandboxes.machineOf(name as SandboxName)
     const { repository } = await this.sandboxes.read(name as SandboxName)
-    const unattended = request.pty === undefined ? UNATTENDED_ENVIRONMENT : {}
-    return session.exec({
+    const unattended = request.pty === undefined ? unattendedEnvironment(sandbox) : networkEnvironment(sandbox)
+    return sandbox.session.exec({
       ...request, env: { ...unattended, ...request.env }, cwd: request.cwd ?? (repository === null ? '/root' : WORKSPACE_PATH),
     })
   }

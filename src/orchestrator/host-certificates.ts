@@ -7,10 +7,16 @@
 import { readFile } from 'node:fs/promises'
 import { runInGuest } from '../guest/run-in-guest.js'
 import type { GuestSession } from '../guest/session.js'
+import type { Sandbox } from '../sandbox/sandbox.js'
 
 /** The guest's own bundle, which git, curl and OpenSSL read. */
-export const GUEST_CA_BUNDLE = '/etc/ssl/certs/ca-certificates.crt'
+const GUEST_CA_BUNDLE = '/etc/ssl/certs/ca-certificates.crt'
 const BUNDLE_BYTES_MAX = 4 * 1024 * 1024
+
+/** What commands in a guest need to use that bundle: Node.js has certificates of its own and must be told. */
+export function networkEnvironment(sandbox: Sandbox): Record<string, string> {
+  return sandbox.machine.handle.shape.network === 'none' ? {} : { NODE_EXTRA_CA_CERTS: GUEST_CA_BUNDLE }
+}
 
 /** Appends the host's bundle to the guest's; nothing happens without one. */
 export async function trustHostCertificates(session: GuestSession, caBundle: string | null): Promise<void> {

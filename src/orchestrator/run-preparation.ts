@@ -21,7 +21,7 @@ import type { Sandbox } from '../sandbox/sandbox.js'
 import { CleanupStack } from '../util/cleanup.js'
 import { createGuestWorkspace, exitStatusOf, WORKSPACE_PATH } from './guest-workspace.js'
 import type { Sandboxes } from './sandboxes.js'
-import { UNATTENDED_ENVIRONMENT } from './strategy-run.js'
+import { unattendedEnvironment } from './strategy-run.js'
 
 const SETUP_TIMEOUT_MS = 60 * 60_000
 const SETUP_OUTPUT_BYTES = 64 * 1024
@@ -127,7 +127,7 @@ function createUploadProgress(onProgress: (message: string) => void): (sentBytes
 async function runSetup(preparation: Preparation, sandbox: Sandbox, setup: string): Promise<void> {
   preparation.onProgress(`setup: ${setup.split('\n')[0]?.slice(0, 200)}`)
   const result = await runInGuest(sandbox.session, {
-    argv: ['/bin/sh', '-c', setup], cwd: WORKSPACE_PATH, env: UNATTENDED_ENVIRONMENT,
+    argv: ['/bin/sh', '-c', setup], cwd: WORKSPACE_PATH, env: unattendedEnvironment(sandbox),
   }, { outputBytesMax: SETUP_OUTPUT_BYTES, keep: 'tail', timeoutMs: SETUP_TIMEOUT_MS, signal: preparation.signal })
   const status = exitStatusOf(result.exit)
   if (status === 0 && !result.timedOut) return

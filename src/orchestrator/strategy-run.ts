@@ -11,6 +11,7 @@ import type { ApproachPlan, TrialState } from '../model/run.js'
 import type { Strategy, StrategyCommandResult, StrategyContext, StrategyOutcome } from '../model/strategy.js'
 import type { Sandbox } from '../sandbox/sandbox.js'
 import { exitStatusOf, WORKSPACE_PATH } from './guest-workspace.js'
+import { networkEnvironment } from './host-certificates.js'
 import type { TrialLog } from './trial-log.js'
 
 /** Bytes of each output stream a strategy gets back from a command; the log has more. */
@@ -23,9 +24,14 @@ const ABORT_GRACE_MS = 2_000
 const LATE_OUTPUT_MS = 1_000
 
 /** Nobody is there to answer: no pager, no editor, no prompt may wait for one. */
-export const UNATTENDED_ENVIRONMENT: Readonly<Record<string, string>> = {
+const UNATTENDED_ENVIRONMENT: Readonly<Record<string, string>> = {
   PAGER: 'cat', GIT_PAGER: 'cat', EDITOR: 'true', VISUAL: 'true', GIT_EDITOR: 'true',
   GIT_TERMINAL_PROMPT: '0', DEBIAN_FRONTEND: 'noninteractive', CI: '1', TERM: 'dumb',
+}
+
+/** The environment of every command nobody sits in front of. */
+export function unattendedEnvironment(sandbox: Sandbox): Record<string, string> {
+  return { ...UNATTENDED_ENVIRONMENT, ...networkEnvironment(sandbox) }
 }
 
 /** How the strategy of a trial ended. */
@@ -81,7 +87,7 @@ export async function runStrategy(run: StrategyRun): Promise<StrategyEnd> {
 function createContext(run: StrategyRun, signal: AbortSignal, notes: string[]): StrategyContext {
   const { session, cloneId } = run.sandbox
   const base = {
-    ...UNATTENDED_ENVIRONMENT,
+    ...unattendedEnvironment(run.sandbox),
     KOSA8_APPROACH: run.approach.approach, KOSA8_REPEAT: String(run.repeat), KOSA8_CLONE_ID: cloneId,
   }
   const resolve = (path: string): string => path.startsWith('/') ? path : `${WORKSPACE_PATH}/${path}`

@@ -11,7 +11,8 @@ import type { GuestFileEntry, GuestSession } from '../guest/session.js'
 import type { TestPlan } from '../model/run.js'
 import type { TestRun } from '../model/tests.js'
 import { parseInThread } from '../results/parse-in-thread.js'
-import { UNATTENDED_ENVIRONMENT } from './strategy-run.js'
+import type { Sandbox } from '../sandbox/sandbox.js'
+import { unattendedEnvironment } from './strategy-run.js'
 import { GUEST_STATE_PATH, WORKSPACE_PATH } from './guest-workspace.js'
 import type { TrialLog } from './trial-log.js'
 
@@ -29,10 +30,11 @@ interface ReportFile {
 }
 
 /** @throws the reason of `signal`, or an error of ours when the machine is lost. */
-export async function runTests(session: GuestSession, plan: TestPlan, log: TrialLog, signal: AbortSignal): Promise<TestRun> {
+export async function runTests(sandbox: Sandbox, plan: TestPlan, log: TrialLog, signal: AbortSignal): Promise<TestRun> {
+  const { session } = sandbox
   const staleReports = await putReportsAside(session, plan)
   log.line(`$ ${plan.run}`)
-  const command = { argv: ['/bin/sh', '-c', plan.run], cwd: WORKSPACE_PATH, env: UNATTENDED_ENVIRONMENT }
+  const command = { argv: ['/bin/sh', '-c', plan.run], cwd: WORKSPACE_PATH, env: unattendedEnvironment(sandbox) }
   const result = await runInGuest(session, command, {
     outputBytesMax: OUTPUT_BYTES_MAX,
     timeoutMs: plan.timeoutMs,

@@ -179,12 +179,12 @@ async function testClone(
   run.reporter.phase('testing', plan.run)
   const touched = testFilesChanged(diff?.changes ?? [], { globs: plan.files, testCommand: plan.run })
   const tampered = [...touched.changed, ...touched.addedConfigs]
-  const first = await runTests(sandbox.session, plan, log, signal)
+  const first = await runTests(sandbox, plan, log, signal)
   if (tampered.length === 0) return { tests: first, ownTests: null, tampered }
   log.line(`the approach changed ${tampered.length} test file(s); testing again with the original ones`)
   run.reporter.phase('testing', 'again, with the original test files')
   await restoreTestFiles(workspace, run.plan.base, touched, signal)
-  return { tests: await runTests(sandbox.session, plan, log, signal), ownTests: first, tampered }
+  return { tests: await runTests(sandbox, plan, log, signal), ownTests: first, tampered }
 }
 
 /** A strategy that changed nothing has not answered the question, whatever its exit status says. */
