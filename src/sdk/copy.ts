@@ -8,7 +8,7 @@ import { randomUUID } from 'node:crypto'
 import { createReadStream, createWriteStream } from 'node:fs'
 import { lstat, mkdir, rename, rm, stat } from 'node:fs/promises'
 import path from 'node:path'
-import { Transform, type Readable } from 'node:stream'
+import { Transform, type Readable, type Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import { spawnProgram } from '../util/spawn.js'
@@ -47,7 +47,7 @@ export async function copyIn(sandbox: SandboxHandle, source: string, target: str
   const place = isInside ? path.posix.join(wanted, path.basename(path.resolve(source))) : wanted
   const meter = new Meter(options.onProgress)
   if (found.isDirectory()) await packInto(sandbox, source, place, meter)
-  else await sandbox.writeFile((await look(sandbox, place)).path, createReadStream(source).pipe(meter), found.mode & 0o777)
+  else await sandbox.writeFile((await look(sandbox, place)).path, through(createReadStream(source), meter), found.mode & 0o777)
   return { target: place, bytes: meter.bytes, skipped: [] }
 }
 
@@ -84,18 +84,23 @@ async function look(sandbox: SandboxHandle, place: string): Promise<Found> {
 }
 
 async function packInto(sandbox: SandboxHandle, source: string, place: string, meter: Meter): Promise<void> {
-  const packer = spawnProgram('tar', ['-C', source, '--owner=0', '--group=0', '--numeric-owner', '-cf', '-', '.'], { stdio: ['ignore', 'pipe', 'pipe'] })
-  const packed = new Promise<number | null>((resolve, reject) => { packer.once('error', reject); packer.once('close', resolve) })
-  const complaint = readText(packer.stderr as Readable)
   const process = await sandbox.spawn({ argv: ['sh', '-c', UNPACK, 'sh', place], stdin: true })
   process.stdout.resume()
   const reason = readText(process.stderr)
-  const sent = pipeline(packer.stdout as Readable, meter, process.stdin as NonNullable<typeof process.stdin>).catch(() => undefined)
-  const exit = await process.exited
-  if (exit.code !== 0) packer.kill()
-  await sent
-  if (exit.code !== 0) throw new Kosa8Error('GUEST_COMMAND_FAILED', `unpacking to ${place} in ${sandbox.name} failed: ${(await reason).trim()}`)
-  if (await packed !== 0) throw new Kosa8Error('INTERNAL', `packing ${source} failed: ${(await complaint).trim()}`)
+  // Not before there is somebody to read it: what a child prints and nobody reads is dropped at its end.
+  const packer = spawnProgram('tar', ['-C', source, '--owner=0', '--group=0', '--numeric-owner', '-cf', '-', '.'], { stdio: ['ignore', 'pipe', 'pipe'] })
+  const complaint = readText(packer.stderr as Readable)
+  const packed = new Promise<number | null>((resolve, reject) => { packer.once('error', reject); packer.once('close', resolve) })
+  packed.catch(() => undefined) // told below, unless unpacking has failed before
+  const sent = pipeline(packer.stdout as Readable, meter, process.stdin as Writable).catch(() => undefined)
+  try {
+    const exit = await process.exited
+    if (exit.code !== 0) throw new Kosa8Error('GUEST_COMMAND_FAILED', `unpacking to ${place} in ${sandbox.name} failed: ${(await reason).trim()}`)
+    if (await packed !== 0) throw new Kosa8Error('INTERNAL', `packing ${source} failed: ${(await complaint).trim()}`)
+  } finally {
+    packer.kill()
+    await sent
+  }
 }
 
 async function unpackFrom(sandbox: SandboxHandle, source: string, temporary: string, meter: Meter): Promise<string[]> {
@@ -103,7 +108,7 @@ async function unpackFrom(sandbox: SandboxHandle, source: string, temporary: str
   const process = await sandbox.spawn({ argv: ['tar', '-C', source, '-cf', '-', '.'] })
   const reason = readText(process.stderr)
   try {
-    const [{ skipped }, exit] = await Promise.all([unpackTar(process.stdout.pipe(meter), temporary), process.exited])
+    const [{ skipped }, exit] = await Promise.all([unpackTar(through(process.stdout, meter), temporary), process.exited])
     if (exit.code !== 0) throw new Kosa8Error('GUEST_COMMAND_FAILED', `packing ${source} in ${sandbox.name} failed: ${(await reason).trim()}`)
     return skipped
   } catch (error) {
@@ -122,6 +127,12 @@ async function isFolder(place: string): Promise<boolean> {
 
 async function exists(place: string): Promise<boolean> {
   return lstat(place).then(() => true, () => false)
+}
+
+/** The meter as a source: it ends as `source` ends, also in failure. */
+function through(source: Readable, meter: Meter): Readable {
+  pipeline(source, meter).catch(() => undefined)
+  return meter
 }
 
 /** Counts what passes. */
