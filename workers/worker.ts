@@ -11,7 +11,7 @@ import type { Settings } from '../src/config/environment.js'
 import { createDriver } from '../src/hypervisor/registry.js'
 import { ReservationClient } from '../src/orchestrator/reservation-client.js'
 import { openRunQueue } from '../src/queue/bullmq-queue.js'
-import type { RunQueue } from '../src/queue/queue.js'
+import { workerNameOf, type RunQueue } from '../src/queue/queue.js'
 import { SandboxHost } from '../src/sandbox/sandbox-host.js'
 import { MachineStore } from '../src/store/machine-store.js'
 import { createPaths, type Paths } from '../src/store/paths.js'
@@ -62,7 +62,7 @@ export async function createWorker(settings: Settings, log: Logger, stop: AbortC
       address: settings.redisUrl === null ? { socketPath: paths.redisSocket } : { url: settings.redisUrl }, journal: runs,
     }),
     reservations: new ReservationClient(paths.daemonSocket),
-    name: `worker-${owner.pid}`,
+    name: workerNameOf(owner),
     isWorking: () => false,
     close: async () => {
       clearInterval(watch)

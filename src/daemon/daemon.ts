@@ -17,6 +17,7 @@ import { listImages, removeImage, resolveImage } from '../image/store.js'
 import { Sandboxes } from '../orchestrator/sandboxes.js'
 import { VERSION } from '../protocol/status.js'
 import { openRunQueue } from '../queue/bullmq-queue.js'
+import { workerNameOf } from '../queue/queue.js'
 import { startRedis, stopRedis, superviseRedis, type RedisServerConfig } from '../queue/redis-server.js'
 import { SandboxHost } from '../sandbox/sandbox-host.js'
 import { MachineStore } from '../store/machine-store.js'
@@ -62,7 +63,9 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
   const onError = (message: string, error: unknown): void => log.error({ err: error }, message)
   const redis: RedisServerConfig = { directory: paths.redis, socketPath: paths.redisSocket }
   const host = await buildHost(config, paths, onError)
-  const worker = new WorkerProcess({ paths, env: config.env, version: VERSION })
+  const worker = new WorkerProcess({
+    paths, env: config.env, version: VERSION, onLost: (lost) => queue.releaseClaims(workerNameOf(lost)),
+  })
   const book = new ReservationBook({
     ledger: host.ledger, clock: systemClock,
     peaksOf: (run, label) => host.peaks.of(run, label),

@@ -29,6 +29,8 @@ export interface WorkerProcessParts {
   paths: Paths
   env: NodeJS.ProcessEnv
   version: string
+  /** Called before another worker is started in place of one that died. */
+  onLost: (worker: ProcessIdentity) => Promise<void>
 }
 
 /** The one worker of this host. */
@@ -65,13 +67,19 @@ export class WorkerProcess {
   }
 
   private async find(): Promise<ProcessIdentity | null> {
-    const record = await readRecord(this.parts.paths.workerRecord, workerRecordSchema).catch(() => null)
+    const record = await this.readLast()
     return record !== null && isProcessAlive(record) ? record : null
+  }
+
+  private async readLast(): Promise<ProcessIdentity | null> {
+    return readRecord(this.parts.paths.workerRecord, workerRecordSchema).catch(() => null)
   }
 
   private async ensureOne(): Promise<void> {
     if (await this.find() !== null) return
-    const { paths, env, version } = this.parts
+    const { paths, env, version, onLost } = this.parts
+    const lost = await this.readLast()
+    if (lost !== null) await onLost(lost)
     const log = await open(paths.workerLog, 'a', 0o600)
     try {
       const child = spawnProgram(process.execPath, [path.join(findPackageRoot(), ENTRY)], {

@@ -90,6 +90,8 @@ class BullmqRunQueue implements RunQueue {
   }
 
   async peekTrial(): Promise<TrialJob | null> {
+    // Whoever looks for work also looks for what a dead worker held: nothing else would ever come up.
+    await this.workerOf(TRIAL_QUEUE)
     const [waiting] = await this.answered(this.trials.getJobs(['wait'], 0, 0, true))
     const [delayed] = waiting === undefined ? await this.answered(this.trials.getJobs(['delayed'], 0, 0, true)) : []
     const isDue = delayed !== undefined && delayed.timestamp + delayed.delay <= Date.now()
@@ -117,6 +119,17 @@ class BullmqRunQueue implements RunQueue {
   async cancelRun(run: RunId): Promise<void> {
     const compare = await this.answered(this.compares.getJob(jobIdOf(run)))
     await this.answered(compare?.removeUnprocessedChildren())
+  }
+
+  async releaseClaims(worker: string): Promise<void> {
+    for (const queue of [this.trials, this.compares]) {
+      for (const job of await this.answered(queue.getActive())) {
+        const lock = `${queue.toKey(job.id ?? '')}:lock`
+        const token = await this.answered(this.client.get(lock))
+        // Without its lock the next look for stalled jobs takes it back.
+        if (token?.startsWith(`${worker}-`) === true) await this.answered(this.client.del(lock))
+      }
+    }
   }
 
   async forgetRun(run: RunId, trials: TrialId[]): Promise<void> {

@@ -97,6 +97,8 @@ export interface RunQueue {
   claimCompare(worker: string): Promise<ClaimedCompare | null>
   /** Removes the trials that wait; the compare job stays and comes up once the active ones have ended. */
   cancelRun(run: RunId): Promise<void>
+  /** Gives up what a worker that has died had claimed, so that nobody waits for its claims to run out. */
+  releaseClaims(worker: string): Promise<void>
   /** Removes every job of a run that is not active. */
   forgetRun(run: RunId, trials: TrialId[]): Promise<void>
   status(run: RunId, trials: TrialId[]): Promise<RunQueueStatus>
@@ -104,4 +106,9 @@ export interface RunQueue {
   waitForWork(signal: AbortSignal): Promise<void>
   /** Lets go of Redis; claims not ended are lost and delivered again. */
   close(): Promise<void>
+}
+
+/** Name of a worker process in the queue; no later process has the same. */
+export function workerNameOf({ pid, startTicks }: { pid: number; startTicks: number }): string {
+  return `worker-${pid}-${startTicks}`
 }

@@ -194,6 +194,12 @@ git add -A; git commit -q -m start`)
   /** What is left once the daemon has tidied up behind a run, which it does after the run's end was told. */
   async leftoversOnceTidy(run: RunId): Promise<Record<string, string[]>> {
     await this.until(this.paths.runDirectory(run), async () => (await this.runs.isTidied(run) ? true : null))
+    // A reservation that was given back while no daemon was there waits for the next one to notice.
+    await this.until(this.paths.reservations, async () => {
+      const texts = await Promise.all((await readdir(this.paths.reservations))
+        .map((name) => readFile(path.join(this.paths.reservations, name), 'utf8').catch(() => '')))
+      return texts.some((text) => text.includes(run)) ? null : true
+    })
     return this.listLeftovers()
   }
 

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { readProcessIdentity } from '../../src/util/process-identity.js'
 import { startScript } from '../helpers/script.js'
 import { aTrialRecord } from '../store/records.js'
@@ -208,6 +208,28 @@ describe('a claim', () => {
     expect(await bench.store.storeTrialRecord(run, aTrialRecord(run, { label, attempt: 1 }))).toEqual({ accepted: false, reason: 'superseded' })
     expect(await bench.store.storeTrialRecord(run, aTrialRecord(run, { label, attempt: 2 }))).toEqual({ accepted: true })
     expect(await again?.finish()).toBe(true)
+  })
+
+  it('of a worker known to be dead is given up at once, those of others are not', async () => {
+    const queue = await openQueue()
+    const { run, trials } = await bench.run(2)
+    await queue.enqueueRun(run, trials)
+    const [lost, kept] = [await queue.claimTrial('worker-7-1'), await queue.claimTrial('worker-7-12')]
+    await queue.releaseClaims('worker-7-1')
+    expect(await claimSoon(queue)).toMatchObject({ trial: lost?.trial, attempt: 2 })
+    expect(await kept?.finish()).toBe(true)
+    expect(await lost?.finish()).toBe(false)
+  })
+
+  it('of a dead worker comes up for one that has only looked so far', async () => {
+    const prefix = `test${runs += 1}`
+    const dead = await bench.queue({ prefix })
+    const { run, trials } = await bench.run(1)
+    await dead.enqueueRun(run, trials)
+    await dead.claimTrial('dead')
+    await dead.close()
+    const next = await bench.queue({ prefix, waitMaxMs: 200 })
+    await vi.waitFor(async () => expect((await next.peekTrial())?.trial).toBe(trials[0]?.trial), 15_000)
   })
 
   it('is lost by a worker whose event loop is busy: it is told so, and the run is not reported twice', async () => {
