@@ -159,6 +159,7 @@ test('a signal reaches every process of the command', async () => {
   await once(process.stdout, 'data')
   await process.signal(15)
   expect(String(await once(process.stdout, 'data'))).toBe('both\n')
+  await process.exited
   await expect(process.close()).resolves.toEqual([])
 })
 
