@@ -25,6 +25,8 @@ import { OUTPUT_WINDOW_BYTES } from './streams.js'
 export interface SessionOptions {
   /** For the agent's first answer; default 30,000. A booting machine answers when its agent is up. */
   helloTimeoutMs?: number
+  /** After this long without an answer HELLO is sent again, then after twice as long, and so on; default 3,000. */
+  helloAgainMs?: number
   /** For every later answer (not for the end of a command); default 60,000. */
   requestTimeoutMs?: number
 }
@@ -37,6 +39,7 @@ export interface AgentSession extends GuestSession {
 }
 
 const HELLO_TIMEOUT_MS = 30_000
+const HELLO_AGAIN_MS = 3_000
 const REQUEST_TIMEOUT_MS = 60_000
 
 /**
@@ -45,8 +48,16 @@ const REQUEST_TIMEOUT_MS = 60_000
  * @throws Kosa8Error GUEST_UNREACHABLE when no answer comes in time, GUEST_PROTOCOL for a wrong one.
  */
 export async function openGuestSession(channel: Duplex, options: SessionOptions = {}): Promise<AgentSession> {
-  const nonce = randomBytes(NONCE_BYTES)
-  const scanner = new AckScanner(nonce)
+  let scanner: AckScanner
+  let again: NodeJS.Timeout | undefined
+  // What reaches a port that is just being closed by its former host is lost. Each greeting has its own nonce and only
+  // the last one's answer counts, so none is still on its way when the session begins; the growing pause lets slow guests answer.
+  const greet = (pauseMs: number): void => {
+    const nonce = randomBytes(NONCE_BYTES)
+    scanner = new AckScanner(nonce)
+    channel.write(encodeHello(nonce))
+    again = setTimeout(() => greet(pauseMs * 2), pauseMs)
+  }
   const acknowledged = createDeferred<AgentSession>()
   const onData = (chunk: Buffer): void => {
     try {
@@ -66,7 +77,7 @@ export async function openGuestSession(channel: Duplex, options: SessionOptions 
   channel.on('error', onGone)
   channel.once('close', onGone)
   channel.on('data', onData)
-  channel.write(encodeHello(nonce))
+  greet(options.helloAgainMs ?? HELLO_AGAIN_MS)
   try {
     return await acknowledged.promise
   } catch (error) {
@@ -74,6 +85,7 @@ export async function openGuestSession(channel: Duplex, options: SessionOptions 
     throw error
   } finally {
     clearTimeout(timer)
+    clearTimeout(again)
     channel.off('data', onData)
   }
 }

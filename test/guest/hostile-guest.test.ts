@@ -42,6 +42,21 @@ async function openWithGuest(): Promise<Duplex> {
   return guest
 }
 
+test('a guest that loses the first greeting answers the next one, and no late answer is taken for it', async () => {
+  const [host, guest] = duplexPair()
+  let seen = Buffer.alloc(0)
+  const nonceOf = (greeting: number): Buffer => seen.subarray(greeting * HELLO_BYTES - 4 - NONCE_BYTES, greeting * HELLO_BYTES - 4)
+  const ack = (nonce: Buffer): Buffer => frame(FRAME_TYPE.helloAck, 0, Buffer.concat([nonce, u32(1, 32768, 65536, 256, 0), text('6.1')]))
+  guest.on('data', (chunk: Buffer) => {
+    const before = seen.length
+    seen = Buffer.concat([seen, chunk])
+    if (before < 2 * HELLO_BYTES && seen.length >= 2 * HELLO_BYTES) guest.write(Buffer.concat([ack(nonceOf(1)), ack(nonceOf(2))]))
+  })
+  session = await openGuestSession(host, { helloAgainMs: 50, requestTimeoutMs: 5_000 })
+  expect(session.facts).toBeDefined()
+  expect(seen.length).toBe(2 * HELLO_BYTES)
+})
+
 async function start(guest: Duplex, command: GuestCommand): Promise<GuestProcess | undefined> {
   const starting = session?.exec(command)
   guest.write(started)
