@@ -13,7 +13,7 @@ import { Kosa8Error, serialiseError, toKosa8Error } from '../errors/kosa8-error.
 import { applyResult } from '../git/apply.js'
 import { diffBetween } from '../git/compare-results.js'
 import { openRepository, removeRunRefs } from '../git/repository.js'
-import { BASELINE_LABEL, createRunId, trialIdOf, type RunId, type TrialId } from '../model/ids.js'
+import { BASELINE_LABEL, createRunId, trialIdOf, type RunId } from '../model/ids.js'
 import type { RunEvent, RunPlan, TrialRecord } from '../model/run.js'
 import { decideKept } from '../orchestrator/keep-clone.js'
 import { concludeRun, type ConclusionParts, type RunEnd } from '../orchestrator/run-conclusion.js'
