@@ -21,7 +21,7 @@ const READ_BYTES_MAX = 16 * 1024 * 1024
 const ABORT_GRACE_MS = 2_000
 
 /** A busy emulated guest is slow: output of processes a command left behind is waited for this long, milliseconds. */
-const LATE_OUTPUT_MS = 1_000
+const LATE_OUTPUT_MS = 2_000
 
 /** Nobody is there to answer: no pager, no editor, no prompt may wait for one. */
 const UNATTENDED_ENVIRONMENT: Readonly<Record<string, string>> = {

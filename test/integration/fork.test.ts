@@ -19,7 +19,8 @@ const trial = (label: string): TrialResult => document.trials.find((one) => one.
 const patchOf = (label: string): Promise<string> => readFile(path.join(document.dir, trial(label).diff!.patch), 'utf8')
 
 beforeAll(async () => {
-  kosa8 = await Kosa8.open()
+  // Room for two trials, by what is predicted for machines of this size.
+  kosa8 = await Kosa8.open({ KOSA8_MEMORY_BUDGET: '260M' })
   repository = await kosa8.makeRepository('adder', ADDER_FILES, { fix: FIX, hasty: HASTY, cheat: CHEAT })
   await writeFile(path.join(repository, 'notes.txt'), 'not committed\n')
   await writeFile(path.join(repository, 'README'), 'staged\n')
@@ -50,6 +51,19 @@ describe('a fork of three approaches', () => {
       expect(memory.reservedBytes).toBeGreaterThan(0)
       expect(memory.peakPrivateBytes).toBeGreaterThan(0)
     }
+  })
+
+  it('starts no trial without memory for it: the others wait and say what for (invariant 7)', async () => {
+    const events = await kosa8.runs.readEvents(document.id as RunId)
+    const waits = events.flatMap((event) => (event.type === 'trial-phase' && event.phase === 'waiting' ? [event.message] : []))
+    expect(waits.length).toBeGreaterThan(0)
+    for (const message of waits) expect(message).toMatch(/needs \d+ MiB, \d+ MiB free/)
+    let [running, most] = [0, 0]
+    for (const event of events) {
+      if (event.type === 'trial-phase' && event.phase === 'cloning') most = Math.max(most, running += 1)
+      if (event.type === 'trial-end') running -= 1
+    }
+    expect(most).toBe(2)
   })
 
   it('touches nothing of the repository but refs/kosa8', () => {
@@ -91,9 +105,10 @@ describe('a run that has ended', () => {
   })
 
   it('is reported in every format', async () => {
-    for (const [format, sign] of [
-      ['text', 'winner: fix'], ['md', '| fix'], ['html', '<!doctype html>'], ['json', '"kosa8.run/1"'], ['junit', '<testsuites'], ['ctrf', '"results"'],
-    ] as const) {
+    const signs = {
+      text: 'winner: fix', md: '| fix', html: '<!doctype html>', json: '"kosa8.run/1"', junit: '<testsuites', ctrf: '"results"',
+    }
+    for (const [format, sign] of Object.entries(signs)) {
       expect((await kosa8.ask(['report', document.id, '--format', format])).toLowerCase(), format).toContain(sign.toLowerCase())
     }
   })

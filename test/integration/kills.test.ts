@@ -47,7 +47,8 @@ function expectComplete({ document, records }: { document: RunDocument; records:
 
 describe('a run in whose middle SIGKILL hits', () => {
   it('the machine of a trial tries that trial again, keeps one result and leaves nothing (invariants 5 and 6)', async () => {
-    const ended = await forkAndKill((run) => kosa8.machine(({ purpose }) => purpose.kind === 'trial' && purpose.run === run && purpose.trial.includes('slow')))
+    const ended = await forkAndKill((run) =>
+      kosa8.machine(({ purpose }) => purpose.kind === 'trial' && purpose.run === run && purpose.trial.includes('slow')))
     expectComplete(ended)
     expect(ended.records.find(({ label }) => label === 'slow')?.attempt).toBe(2)
     expect(await kosa8.leftoversOnceTidy(ended.document.id as RunId)).toEqual(ofTheSandbox)
