@@ -10,6 +10,7 @@
  */
 import { appendFile, mkdir, rename, rm } from 'node:fs/promises'
 import path from 'node:path'
+import pLimit from 'p-limit'
 import { z } from 'zod'
 import { Kosa8Error, type ErrorRecord } from '../errors/kosa8-error.js'
 import type { RunId } from '../model/ids.js'
@@ -48,6 +49,9 @@ export interface RunSummary extends RunRequest {
   phase: RunPhase
   message: string
 }
+
+/** Records read at once: a home may hold thousands of runs. */
+const READS_MAX = 32
 
 const cancelSchema = z.object({ reason: z.string(), at: z.string() })
 const tidiedSchema = z.object({ at: z.string() })
@@ -106,7 +110,8 @@ export class RunStore {
   /** Every run, oldest first. */
   async listRuns(): Promise<RunSummary[]> {
     const ids = await listFolder(this.paths.runs) as RunId[]
-    const summaries = await Promise.all(ids.filter((id) => !id.startsWith('.')).map((id) => this.summarise(id)))
+    const limit = pLimit(READS_MAX)
+    const summaries = await Promise.all(ids.filter((id) => !id.startsWith('.')).map((id) => limit(() => this.summarise(id))))
     return summaries.filter((summary) => summary !== null)
   }
 
