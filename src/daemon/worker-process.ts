@@ -5,6 +5,7 @@
  */
 import { open } from 'node:fs/promises'
 import path from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { z } from 'zod'
 import type { Paths } from '../store/paths.js'
 import { readRecord, writeRecord } from '../store/records.js'
@@ -62,7 +63,7 @@ export class WorkerProcess {
     const deadline = performance.now() + STOP_TIMEOUT_MS
     while (isProcessAlive(worker)) {
       if (performance.now() > deadline) process.kill(worker.pid, 'SIGKILL')
-      await pause(LOOK_AGAIN_MS)
+      await delay(LOOK_AGAIN_MS)
     }
   }
 
@@ -96,8 +97,4 @@ export class WorkerProcess {
       await log.close()
     }
   }
-}
-
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms))
 }
