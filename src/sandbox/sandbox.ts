@@ -7,8 +7,8 @@
  */
 import { randomBytes, randomUUID } from 'node:crypto'
 import { openGuestSession } from '../guest/agent-session.js'
-import type { GuestIdentity, GuestSession, IdentityReport } from '../guest/session.js'
-import { Kosa8Error } from '../errors/kosa8-error.js'
+import type { GuestIdentity, GuestSession } from '../guest/session.js'
+import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 import type { Driver, Machine, MachineHandle, SnapshotReport } from '../hypervisor/driver.js'
 
 /** How long a booting guest may take until its agent answers, milliseconds. TCG needs about 3 s when idle. */
@@ -78,12 +78,12 @@ export class Sandbox {
       const session = await openGuestSession(channel, { helloTimeoutMs: deadlineMs })
       const reachedAt = performance.now()
       const identity = createIdentity(hostname)
-      const report = await session.repairIdentity(identity)
-      requireRepaired(report, hostname)
+      await repair(session, identity)
       const timings = { startMs: reachedAt - startedAt, identityMs: performance.now() - reachedAt }
       return new Sandbox(machine, session, hostname, identity.cloneId, timings)
     } catch (error) {
-      await machine.destroy()
+      // A machine that could not be ended stays in the journal: both failures tell so.
+      await machine.destroy().catch((failure: unknown) => { throw new AggregateError([error, failure], String(error)) })
       throw error
     }
   }
@@ -125,11 +125,17 @@ function createIdentity(hostname: string): GuestIdentity {
   return { hostname, machineId: randomBytes(16).toString('hex'), cloneId: randomUUID(), entropy: randomBytes(64) }
 }
 
-function requireRepaired(report: IdentityReport, hostname: string): void {
+/** A guest that falls silent or answers with something else has not confirmed either. */
+async function repair(session: GuestSession, identity: GuestIdentity): Promise<void> {
+  const report = await session.repairIdentity(identity).catch((cause: unknown) => {
+    throw notRepaired(identity.hostname, toKosa8Error(cause).message, { cause })
+  })
   const failed = Object.entries(report).filter(([, done]) => done !== true).map(([step]) => step)
-  if (failed.length === 0) return
-  throw new Kosa8Error('IDENTITY_NOT_REPAIRED', `the guest of ${hostname} did not confirm: ${failed.join(', ')}`, {
-    hint: 'the machine was destroyed; try again, and check that the image is intact with `kosa8 image ls`',
-    details: { failed },
+  if (failed.length > 0) throw notRepaired(identity.hostname, failed.join(', '), { details: { failed } })
+}
+
+function notRepaired(hostname: string, what: string, facts: { cause?: unknown; details?: Record<string, unknown> }): Kosa8Error {
+  return new Kosa8Error('IDENTITY_NOT_REPAIRED', `the guest of ${hostname} did not confirm: ${what}`, {
+    hint: 'the machine was destroyed; try again, and check that the image is intact with `kosa8 image ls`', ...facts,
   })
 }

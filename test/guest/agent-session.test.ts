@@ -2,80 +2,65 @@
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import pLimit from 'p-limit'
-import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { openGuestSession, type AgentSession } from '../../src/guest/agent-session.js'
+import { expect, test, vi } from 'vitest'
+import { openGuestSession } from '../../src/guest/agent-session.js'
 import { encodeFrame, FRAME_TYPE } from '../../src/guest/frames.js'
 import { runInGuest } from '../../src/guest/run-in-guest.js'
-import { readMemory, startAgent, type AgentUnderTest } from './agent-under-test.js'
+import { readMemory, useAgent } from './agent-under-test.js'
 
 const MIB = 1024 * 1024
-let agent: AgentUnderTest
-let session: AgentSession
-let folder: string
-
-beforeEach(async () => {
-  folder = await mkdtemp(path.join(tmpdir(), 'kosa8-agent-'))
-  agent = await startAgent()
-  session = await openGuestSession(agent.openChannel())
-})
-
-afterEach(async () => {
-  session.end()
-  await agent.end()
-  await rm(folder, { recursive: true, force: true })
-})
+const bench = useAgent()
 
 const shell = async (script: string): Promise<string> =>
-  (await runInGuest(session, { argv: ['sh', '-c', script] })).stdout.toString()
+  (await runInGuest(bench.session, { argv: ['sh', '-c', script] })).stdout.toString()
 
 test('half a frame in flight to the guest does not matter to the next session', async () => {
   const long = encodeFrame({ type: FRAME_TYPE.exec, flags: 0, stream: 9, payload: randomBytes(30_000) })
   for (const cut of [3, 19, 20, 5_000, long.length - 1]) {
-    session.end()
-    agent.socket.write(long.subarray(0, cut))
-    session = await openGuestSession(agent.openChannel())
+    bench.session.end()
+    bench.agent.socket.write(long.subarray(0, cut))
+    bench.session = await openGuestSession(bench.agent.openChannel())
     expect(await shell('echo still here')).toBe('still here\n')
   }
 })
 
 test('half a frame in flight to the host does not matter to the next session', async () => {
   for (let round = 0; round < 5; round++) {
-    const flood = await session.exec({ argv: ['sh', '-c', 'yes flood'] })
+    const flood = await bench.session.exec({ argv: ['sh', '-c', 'yes flood'] })
     await once(flood.stdout, 'readable')
-    session.end()
-    agent.socket.read(1 + round * 1_001) // gone with the former session: the rest begins anywhere
-    session = await openGuestSession(agent.openChannel())
+    bench.session.end()
+    bench.agent.socket.read(1 + round * 1_001) // gone with the former session: the rest begins anywhere
+    bench.session = await openGuestSession(bench.agent.openChannel())
     expect(await shell('echo still here')).toBe('still here\n')
   }
 })
 
 test('a new session while streams flow leaves their commands running, their output drained', async () => {
-  const done = path.join(folder, 'done')
+  const done = path.join(bench.folder, 'done')
   const started = await Promise.all(Array.from({ length: 4 }, (_, index) =>
-    session.exec({ argv: ['sh', '-c', `head -c ${4 * MIB} /dev/zero; : > ${done}${index}`] })))
+    bench.session.exec({ argv: ['sh', '-c', `head -c ${4 * MIB} /dev/zero; : > ${done}${index}`] })))
   if (started[0] !== undefined) await once(started[0].stdout, 'readable')
-  session.end()
-  session = await openGuestSession(agent.openChannel())
+  bench.session.end()
+  bench.session = await openGuestSession(bench.agent.openChannel())
   for (let index = 0; index < 4; index++) await vi.waitFor(() => expect(existsSync(`${done}${index}`)).toBe(true), 20_000)
   expect(await shell('echo alive')).toBe('alive\n')
 })
 
 test('a command whose input breaks off with its session does not see an end of file', async () => {
-  const process = await session.exec({ argv: ['sh', '-c', 'readlink /proc/self/fd/0; exec cat > /dev/null'], stdin: true })
+  const process = await bench.session.exec({ argv: ['sh', '-c', 'readlink /proc/self/fd/0; exec cat > /dev/null'], stdin: true })
   const [pipe] = await once(process.stdout, 'data') as [Buffer]
   process.stdin?.write('half')
-  session.end()
-  session = await openGuestSession(agent.openChannel())
-  const held = await shell(`ls -l /proc/${agent.pid}/fd | grep -cF '${String(pipe).trim()}'`)
+  bench.session.end()
+  bench.session = await openGuestSession(bench.agent.openChannel())
+  const held = await shell(`ls -l /proc/${bench.agent.pid}/fd | grep -cF '${String(pipe).trim()}'`)
   expect(held).toBe('1\n')
 })
 
 test('128 MiB of output arrive unchanged in bounded memory on both sides', async () => {
-  const process_ = await session.exec({ argv: ['sh', '-c', `head -c ${128 * MIB} /dev/zero | tr '\\0' k`] })
+  const process_ = await bench.session.exec({ argv: ['sh', '-c', `head -c ${128 * MIB} /dev/zero | tr '\\0' k`] })
   const hash = createHash('sha256')
   let sizeBytes = 0
   let peakBuffers = 0
@@ -89,20 +74,20 @@ test('128 MiB of output arrive unchanged in bounded memory on both sides', async
   const expected = createHash('sha256')
   for (let i = 0; i < 128; i++) expected.update(Buffer.alloc(MIB, 'k'))
   expect(hash.digest('hex')).toBe(expected.digest('hex'))
-  expect((await readMemory(agent.pid)).peakBytes).toBeLessThan(8 * MIB)
+  expect((await readMemory(bench.agent.pid)).peakBytes).toBeLessThan(8 * MIB)
   expect(peakBuffers).toBeLessThan(64 * MIB)
 })
 
 test('100 MiB of random input reach the command unchanged', async () => {
   const content = randomBytes(100 * MIB)
-  const result = await runInGuest(session, { argv: ['sha256sum'] }, { stdin: content })
+  const result = await runInGuest(bench.session, { argv: ['sha256sum'] }, { stdin: content })
   expect(result.stdout.toString().slice(0, 64)).toBe(createHash('sha256').update(content).digest('hex'))
-  expect((await readMemory(agent.pid)).peakBytes).toBeLessThan(8 * MIB)
+  expect((await readMemory(bench.agent.pid)).peakBytes).toBeLessThan(8 * MIB)
 })
 
 test('a command nobody reads from waits at its pipe while others go on', async () => {
-  const mark = path.join(folder, 'through')
-  const unread = await session.exec({ argv: ['sh', '-c', `head -c ${4 * MIB} /dev/zero; : > ${mark}`] })
+  const mark = path.join(bench.folder, 'through')
+  const unread = await bench.session.exec({ argv: ['sh', '-c', `head -c ${4 * MIB} /dev/zero; : > ${mark}`] })
   for (let i = 0; i < 20; i++) expect(await shell('echo on')).toBe('on\n')
   expect(existsSync(mark)).toBe(false)
   unread.stdout.resume()
@@ -112,7 +97,7 @@ test('a command nobody reads from waits at its pipe while others go on', async (
 })
 
 test('unread standard output does not hold back standard error', async () => {
-  const process = await session.exec({ argv: ['sh', '-c', 'head -c 10000000 /dev/zero & head -c 1000000 /dev/zero >&2; wait'] })
+  const process = await bench.session.exec({ argv: ['sh', '-c', 'head -c 10000000 /dev/zero & head -c 1000000 /dev/zero >&2; wait'] })
   let sizeBytes = 0
   for await (const chunk of process.stderr) {
     sizeBytes += (chunk as Buffer).length
@@ -125,7 +110,7 @@ test('unread standard output does not hold back standard error', async () => {
 test('1,000 short commands, eight at a time, each get their own answer', async () => {
   const limit = pLimit(8)
   const answers = await Promise.all(Array.from({ length: 1_000 }, (_, index) => limit(async () => {
-    const result = await runInGuest(session, { argv: ['/bin/echo', String(index)] })
+    const result = await runInGuest(bench.session, { argv: ['/bin/echo', String(index)] })
     return result.stdout.toString()
   })))
   expect(answers).toEqual(Array.from({ length: 1_000 }, (_, index) => `${index}\n`))
@@ -133,15 +118,15 @@ test('1,000 short commands, eight at a time, each get their own answer', async (
 
 test('arguments and environment longer than a frame arrive in full', async () => {
   const long = 'x'.repeat(100_000)
-  const result = await runInGuest(session, { argv: ['sh', '-c', 'printf %s "$1$LONG" | wc -c', 'sh', long], env: { LONG: long } })
+  const result = await runInGuest(bench.session, { argv: ['sh', '-c', 'printf %s "$1$LONG" | wc -c', 'sh', long], env: { LONG: long } })
   expect(result.stdout.toString().trim()).toBe('200000')
 })
 
 test('a command gets its environment over the defaults, its folder, and no descriptor but three', async () => {
-  const result = await runInGuest(session, {
-    argv: ['sh', '-c', 'echo $A $LANG; pwd; ls /proc/$$/fd | tr "\\n" " "'], env: { A: 'b', LANG: 'C' }, cwd: folder,
+  const result = await runInGuest(bench.session, {
+    argv: ['sh', '-c', 'echo $A $LANG; pwd; ls /proc/$$/fd > fds; tr "\\n" " " < fds'], env: { A: 'b', LANG: 'C' }, cwd: bench.folder,
   })
-  expect(result.stdout.toString()).toMatch(new RegExp(`^b C\n${folder}\n0 1 2 (10 )?$`))
+  expect(result.stdout.toString()).toMatch(new RegExp(`^b C\n${bench.folder}\n0 1 2 (10 )?$`))
 })
 
 test.each([
@@ -150,12 +135,12 @@ test.each([
   ['a user that is not there', { argv: ['true'], user: 'no-such-user' }, 'user'],
   ['an applet without arguments', { argv: ['@get'] }, 'arguments'],
 ])('%s is told as the step that failed', async (_what, command, step) => {
-  await expect(session.exec(command)).rejects.toMatchObject({ code: 'GUEST_COMMAND_FAILED', details: { step } })
+  await expect(bench.session.exec(command)).rejects.toMatchObject({ code: 'GUEST_COMMAND_FAILED', details: { step } })
   expect(await shell('echo next')).toBe('next\n')
 })
 
 test('a signal reaches every process of the command', async () => {
-  const process = await session.exec({ argv: ['sh', '-c', 'sleep 1000.25 & sleep 1000.25 & trap "" TERM; echo; wait; wait; echo both'] })
+  const process = await bench.session.exec({ argv: ['sh', '-c', 'sleep 1000.25 & sleep 1000.25 & trap "" TERM; echo; wait; wait; echo both'] })
   await once(process.stdout, 'data')
   await process.signal(15)
   expect(String(await once(process.stdout, 'data'))).toBe('both\n')
@@ -164,7 +149,7 @@ test('a signal reaches every process of the command', async () => {
 })
 
 test('a terminal has the size asked for, follows a change, and ends at its end of input', async () => {
-  const process = await session.exec({
+  const process = await bench.session.exec({
     argv: ['sh', '-c', 'stty -echo; stty size; read go; stty size; cat'], pty: { rows: 20, columns: 70 }, stdin: true,
   })
   let seen = ''
@@ -181,21 +166,21 @@ test('a terminal has the size asked for, follows a change, and ends at its end o
 })
 
 test('outside a machine nothing is said to be repaired or frozen', async () => {
-  const report = await session.repairIdentity({
+  const report = await bench.session.repairIdentity({
     hostname: 'clone', machineId: 'a'.repeat(32), cloneId: 'c', entropy: randomBytes(64),
   })
   expect(Object.values(report)).toEqual([false, false, false, false, false])
-  await expect(session.quiesce()).rejects.toMatchObject({ code: 'CHECKPOINT_FAILED' })
+  await expect(bench.session.quiesce()).rejects.toMatchObject({ code: 'CHECKPOINT_FAILED' })
 })
 
 test('more commands than there are places can be run one after the other, and what they leave goes on', async () => {
-  const alive = path.join(folder, 'alive')
-  const left = await session.exec({ argv: ['sh', '-c', `(while :; do date +%N > ${alive}; sleep 0.1; done) >/dev/null 2>&1 & echo $!`] })
+  const alive = path.join(bench.folder, 'alive')
+  const left = await bench.session.exec({ argv: ['sh', '-c', `(while :; do date +%N > ${alive}; sleep 0.1; done) >/dev/null 2>&1 & echo $!`] })
   const [pid] = await once(left.stdout, 'data') as [Buffer]
   await left.exited
   left.release()
-  for (let count = 0; count < session.facts.commandsMax; count++) {
-    const process = await session.exec({ argv: ['true'] })
+  for (let count = 0; count < bench.session.facts.commandsMax; count++) {
+    const process = await bench.session.exec({ argv: ['true'] })
     await process.exited
     process.release()
   }

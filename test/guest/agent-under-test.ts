@@ -3,10 +3,12 @@
  * groups of this host, and no identity is repaired.
  */
 import { createHash } from 'node:crypto'
-import { mkdir, readdir, readFile, rename, stat } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, rename, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { Duplex } from 'node:stream'
+import { afterEach, beforeEach } from 'vitest'
+import { openGuestSession, type AgentSession } from '../../src/guest/agent-session.js'
 import { runProgram, spawnProgram } from '../../src/util/spawn.js'
 
 const SOURCES = path.resolve(import.meta.dirname, '../../guest/agent')
@@ -53,6 +55,31 @@ export async function startAgent(extraArgs: string[] = []): Promise<AgentUnderTe
       await ended
     },
   }
+}
+
+/** What one test works with. */
+export interface AgentBench {
+  agent: AgentUnderTest
+  /** A test may end it and open another. */
+  session: AgentSession
+  /** An empty folder on this host, which is the agent's host too. */
+  folder: string
+}
+
+/** Gives every test of a file an agent, a session and a folder of its own. */
+export function useAgent(): AgentBench {
+  const bench = {} as AgentBench
+  beforeEach(async () => {
+    bench.folder = await mkdtemp(path.join(tmpdir(), 'kosa8-agent-'))
+    bench.agent = await startAgent()
+    bench.session = await openGuestSession(bench.agent.openChannel())
+  })
+  afterEach(async () => {
+    bench.session.end()
+    await bench.agent.end()
+    await rm(bench.folder, { recursive: true, force: true })
+  })
+  return bench
 }
 
 function pidOf(child: ReturnType<typeof spawnProgram>): number {

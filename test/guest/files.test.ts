@@ -1,126 +1,111 @@
 import { randomBytes } from 'node:crypto'
-import { mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { Readable } from 'node:stream'
 import { buffer } from 'node:stream/consumers'
-import { afterEach, beforeEach, expect, test } from 'vitest'
-import { openGuestSession, type AgentSession } from '../../src/guest/agent-session.js'
+import { expect, test } from 'vitest'
+import { openGuestSession } from '../../src/guest/agent-session.js'
 import { runProgram } from '../../src/util/spawn.js'
-import { startAgent, type AgentUnderTest } from './agent-under-test.js'
+import { useAgent } from './agent-under-test.js'
 
-let agent: AgentUnderTest
-let session: AgentSession
-let folder: string
-
-beforeEach(async () => {
-  folder = await mkdtemp(path.join(tmpdir(), 'kosa8-files-'))
-  agent = await startAgent()
-  session = await openGuestSession(agent.openChannel())
-})
-
-afterEach(async () => {
-  session.end()
-  await agent.end()
-  await rm(folder, { recursive: true, force: true })
-})
+const bench = useAgent()
 
 const read = async (name: string, bytesMax = 10_000_000): Promise<Buffer> =>
-  buffer(await session.readFile(path.join(folder, name), { bytesMax }))
+  buffer(await bench.session.readFile(path.join(bench.folder, name), { bytesMax }))
 
 test('a file written in the guest is read back unchanged, with its mode, in folders that were missing', async () => {
   const content = randomBytes(3_000_000)
-  await session.writeFile(path.join(folder, 'a/b/c.bin'), content, { mode: 0o750 })
+  await bench.session.writeFile(path.join(bench.folder, 'a/b/c.bin'), content, { mode: 0o750 })
   expect((await read('a/b/c.bin')).equals(content)).toBe(true)
-  expect((await stat(path.join(folder, 'a/b/c.bin'))).mode & 0o777).toBe(0o750)
-  expect(await readdir(path.join(folder, 'a/b'))).toEqual(['c.bin'])
+  expect((await stat(path.join(bench.folder, 'a/b/c.bin'))).mode & 0o777).toBe(0o750)
+  expect(await readdir(path.join(bench.folder, 'a/b'))).toEqual(['c.bin'])
 })
 
 test('a link is followed nowhere in a path', async () => {
-  await mkdir(path.join(folder, 'real'))
-  await writeFile(path.join(folder, 'real/file'), 'secret')
-  await symlink('real', path.join(folder, 'linked'))
-  await symlink('real/file', path.join(folder, 'link'))
+  await mkdir(path.join(bench.folder, 'real'))
+  await writeFile(path.join(bench.folder, 'real/file'), 'secret')
+  await symlink('real', path.join(bench.folder, 'linked'))
+  await symlink('real/file', path.join(bench.folder, 'link'))
   const refused = { code: 'GUEST_COMMAND_FAILED', message: expect.stringContaining('symbolic link') as string }
   await expect(read('link')).rejects.toMatchObject(refused)
   await expect(read('linked/file')).rejects.toMatchObject(refused)
-  await expect(session.listFiles(path.join(folder, 'linked'), { entriesMax: 9 })).rejects.toMatchObject(refused)
-  await expect(session.writeFile(path.join(folder, 'linked/new'), 'x')).rejects.toMatchObject(refused)
-  expect(await readdir(path.join(folder, 'real'))).toEqual(['file'])
+  await expect(bench.session.listFiles(path.join(bench.folder, 'linked'), { entriesMax: 9 })).rejects.toMatchObject(refused)
+  await expect(bench.session.writeFile(path.join(bench.folder, 'linked/new'), 'x')).rejects.toMatchObject(refused)
+  expect(await readdir(path.join(bench.folder, 'real'))).toEqual(['file'])
 })
 
 test('writing onto a link replaces the link, not what it points to', async () => {
-  await writeFile(path.join(folder, 'target'), 'kept')
-  await symlink('target', path.join(folder, 'link'))
-  await session.writeFile(path.join(folder, 'link'), 'new')
-  expect(await readFile(path.join(folder, 'target'), 'utf8')).toBe('kept')
-  expect(await readFile(path.join(folder, 'link'), 'utf8')).toBe('new')
+  await writeFile(path.join(bench.folder, 'target'), 'kept')
+  await symlink('target', path.join(bench.folder, 'link'))
+  await bench.session.writeFile(path.join(bench.folder, 'link'), 'new')
+  expect(await readFile(path.join(bench.folder, 'target'), 'utf8')).toBe('kept')
+  expect(await readFile(path.join(bench.folder, 'link'), 'utf8')).toBe('new')
 })
 
 test('a FIFO, a folder and a missing file are refused at once', async () => {
-  await runProgram('mkfifo', [path.join(folder, 'fifo')])
+  await runProgram('mkfifo', [path.join(bench.folder, 'fifo')])
   await expect(read('fifo')).rejects.toMatchObject({ code: 'GUEST_COMMAND_FAILED', details: { step: 'not a regular file' } })
   await expect(read('.')).rejects.toMatchObject({ code: 'GUEST_COMMAND_FAILED' })
   await expect(read('missing')).rejects.toMatchObject({ code: 'GUEST_COMMAND_FAILED', details: { errno: 2 } })
 })
 
 test('a file beyond the limit is refused before a byte of it is sent', async () => {
-  await writeFile(path.join(folder, 'big'), Buffer.alloc(5_000))
+  await writeFile(path.join(bench.folder, 'big'), Buffer.alloc(5_000))
   await expect(read('big', 4_999)).rejects.toMatchObject({ code: 'LIMIT_EXCEEDED' })
   expect((await read('big', 5_000)).length).toBe(5_000)
 })
 
 test('a reader that gives up leaves no command behind', async () => {
-  await writeFile(path.join(folder, 'big'), Buffer.alloc(5_000_000))
-  const stream = await session.readFile(path.join(folder, 'big'), { bytesMax: 5_000_000 })
+  await writeFile(path.join(bench.folder, 'big'), Buffer.alloc(5_000_000))
+  const stream = await bench.session.readFile(path.join(bench.folder, 'big'), { bytesMax: 5_000_000 })
   stream.destroy()
   await new Promise((resolve) => stream.once('close', resolve))
-  await session.writeFile(path.join(folder, 'next'), 'fine')
+  await bench.session.writeFile(path.join(bench.folder, 'next'), 'fine')
   expect((await read('next')).toString()).toBe('fine')
 })
 
 test('a source that fails half-way leaves the former file and no temporary one', async () => {
-  await writeFile(path.join(folder, 'file'), 'former')
+  await writeFile(path.join(bench.folder, 'file'), 'former')
   const source = Readable.from((async function* () {
     yield Buffer.alloc(100_000)
     throw new Error('the source broke')
   })())
-  await expect(session.writeFile(path.join(folder, 'file'), source)).rejects.toThrow('the source broke')
-  expect(await readdir(folder)).toEqual(['file'])
-  expect(await readFile(path.join(folder, 'file'), 'utf8')).toBe('former')
+  await expect(bench.session.writeFile(path.join(bench.folder, 'file'), source)).rejects.toThrow('the source broke')
+  expect(await readdir(bench.folder)).toEqual(['file'])
+  expect(await readFile(path.join(bench.folder, 'file'), 'utf8')).toBe('former')
 })
 
 test('a transfer whose session ends leaves the former file and no temporary one', async () => {
-  const process = await session.exec({ argv: ['@put', path.join(folder, 'file'), '644', ''], stdin: true })
+  const process = await bench.session.exec({ argv: ['@put', path.join(bench.folder, 'file'), '644', ''], stdin: true })
   process.stdin?.write('half')
-  await session.ping()
-  session.end()
-  session = await openGuestSession(agent.openChannel())
-  const waiting = await session.exec({ argv: ['sh', '-c', `while [ -n "$(ls -A ${folder})" ]; do sleep 0.05; done`] })
+  await bench.session.ping()
+  bench.session.end()
+  bench.session = await openGuestSession(bench.agent.openChannel())
+  const waiting = await bench.session.exec({ argv: ['sh', '-c', `while [ -n "$(ls -A ${bench.folder})" ]; do sleep 0.05; done`] })
   await waiting.exited
-  expect(await readdir(folder)).toEqual([])
+  expect(await readdir(bench.folder)).toEqual([])
 })
 
 test('a folder that stands in the way is told as an error', async () => {
-  await mkdir(path.join(folder, 'taken'))
-  await expect(session.writeFile(path.join(folder, 'taken'), 'x')).rejects.toMatchObject({ code: 'GUEST_COMMAND_FAILED' })
-  expect(await readdir(folder)).toEqual(['taken'])
+  await mkdir(path.join(bench.folder, 'taken'))
+  await expect(bench.session.writeFile(path.join(bench.folder, 'taken'), 'x')).rejects.toMatchObject({ code: 'GUEST_COMMAND_FAILED' })
+  expect(await readdir(bench.folder)).toEqual(['taken'])
 })
 
 test('a listing has kinds and sizes, names with blanks, and does not enter .git, node_modules or links', async () => {
-  await mkdir(path.join(folder, 'sub dir/.git/objects'), { recursive: true })
-  await mkdir(path.join(folder, 'node_modules/left-pad'), { recursive: true })
-  await writeFile(path.join(folder, 'sub dir/new\nline'), 'four')
-  await symlink('/etc', path.join(folder, 'link'))
-  const entries = await session.listFiles(folder, { entriesMax: 100 })
+  await mkdir(path.join(bench.folder, 'sub dir/.git/objects'), { recursive: true })
+  await mkdir(path.join(bench.folder, 'node_modules/left-pad'), { recursive: true })
+  await writeFile(path.join(bench.folder, 'sub dir/new\nline'), 'four')
+  await symlink('/etc', path.join(bench.folder, 'link'))
+  const entries = await bench.session.listFiles(bench.folder, { entriesMax: 100 })
   const names = entries.map(({ kind, path: name }) => `${kind} ${name}`).sort()
   expect(names).toEqual(['file sub dir/new\nline', 'folder node_modules', 'folder sub dir', 'folder sub dir/.git', 'link link'])
   expect(entries.find(({ kind }) => kind === 'file')?.sizeBytes).toBe(4)
 })
 
 test('a listing stops at its limit and says so', async () => {
-  for (let i = 0; i < 10; i++) await writeFile(path.join(folder, String(i)), '')
-  const entries = await session.listFiles(folder, { entriesMax: 4 })
+  for (let i = 0; i < 10; i++) await writeFile(path.join(bench.folder, String(i)), '')
+  const entries = await bench.session.listFiles(bench.folder, { entriesMax: 4 })
   expect(entries.map(({ kind }) => kind)).toEqual(['file', 'file', 'file', 'file', 'truncated'])
-  expect(await session.listFiles(folder, { entriesMax: 10 })).toHaveLength(10)
+  expect(await bench.session.listFiles(bench.folder, { entriesMax: 10 })).toHaveLength(10)
 })

@@ -2,17 +2,12 @@
 import type { Duplex } from 'node:stream'
 import { afterEach, expect, test } from 'vitest'
 import { openGuestSession, type AgentSession } from '../../src/guest/agent-session.js'
-import { encodeFrame, FRAME_TYPE, NONCE_BYTES } from '../../src/guest/frames.js'
+import { encodeFrame, encodeHello, FRAME_TYPE, NONCE_BYTES } from '../../src/guest/frames.js'
 import type { GuestCommand, GuestProcess } from '../../src/guest/session.js'
+import { encodeAck, text, u32 } from '../helpers/scripted-agent.js'
 import { duplexPair } from './duplex-pair.js'
 
-const HELLO_BYTES = 20 + 32 * 1024 + 4 + 20 + NONCE_BYTES + 4
-const u32 = (...values: number[]): Buffer => Buffer.concat(values.map((value) => {
-  const bytes = Buffer.alloc(4)
-  bytes.writeUInt32LE(value)
-  return bytes
-}))
-const text = (value: string): Buffer => Buffer.concat([u32(value.length + 1), Buffer.from(`${value}\0`)])
+const HELLO_BYTES = encodeHello(Buffer.alloc(NONCE_BYTES)).length
 const frame = (type: number, stream: number, payload: Uint8Array, flags = 0): Buffer =>
   encodeFrame({ type, flags, stream, payload })
 const started = frame(FRAME_TYPE.started, 1, u32(42))
@@ -36,7 +31,7 @@ async function openWithGuest(): Promise<Duplex> {
     guest.on('data', onData)
   })
   const nonce = seen.subarray(HELLO_BYTES - 4 - NONCE_BYTES, HELLO_BYTES - 4)
-  guest.write(frame(FRAME_TYPE.helloAck, 0, Buffer.concat([nonce, u32(1, 32768, 65536, 256, 0), text('6.1')])))
+  guest.write(encodeAck(nonce))
   guest.resume()
   session = await opening
   return guest
@@ -46,11 +41,10 @@ test('a guest that loses the first greeting answers the next one, and no late an
   const [host, guest] = duplexPair()
   let seen = Buffer.alloc(0)
   const nonceOf = (greeting: number): Buffer => seen.subarray(greeting * HELLO_BYTES - 4 - NONCE_BYTES, greeting * HELLO_BYTES - 4)
-  const ack = (nonce: Buffer): Buffer => frame(FRAME_TYPE.helloAck, 0, Buffer.concat([nonce, u32(1, 32768, 65536, 256, 0), text('6.1')]))
   guest.on('data', (chunk: Buffer) => {
     const before = seen.length
     seen = Buffer.concat([seen, chunk])
-    if (before < 2 * HELLO_BYTES && seen.length >= 2 * HELLO_BYTES) guest.write(Buffer.concat([ack(nonceOf(1)), ack(nonceOf(2))]))
+    if (before < 2 * HELLO_BYTES && seen.length >= 2 * HELLO_BYTES) guest.write(Buffer.concat([encodeAck(nonceOf(1)), encodeAck(nonceOf(2))]))
   })
   session = await openGuestSession(host, { helloAgainMs: 50, requestTimeoutMs: 5_000 })
   expect(session.facts).toBeDefined()

@@ -1,24 +1,12 @@
 import { Readable } from 'node:stream'
-import { afterEach, beforeEach, expect, test } from 'vitest'
-import { openGuestSession, type AgentSession } from '../../src/guest/agent-session.js'
+import { expect, test } from 'vitest'
 import { runInGuest, type GuestRunOptions, type GuestRunResult } from '../../src/guest/run-in-guest.js'
-import { startAgent, type AgentUnderTest } from './agent-under-test.js'
+import { useAgent } from './agent-under-test.js'
 
-let agent: AgentUnderTest
-let session: AgentSession
-
-beforeEach(async () => {
-  agent = await startAgent()
-  session = await openGuestSession(agent.openChannel())
-})
-
-afterEach(async () => {
-  session.end()
-  await agent.end()
-})
+const bench = useAgent()
 
 const shell = (script: string, options?: GuestRunOptions): Promise<GuestRunResult> =>
-  runInGuest(session, { argv: ['sh', '-c', script] }, options)
+  runInGuest(bench.session, { argv: ['sh', '-c', script] }, options)
 
 test('a command has its exit status, both outputs and nothing left over', async () => {
   expect(await shell('echo out; echo err >&2; exit 3')).toEqual({
