@@ -126,7 +126,8 @@ test('a command gets its environment over the defaults, its folder, and no descr
   const result = await runInGuest(bench.session, {
     argv: ['sh', '-c', 'echo $A $LANG; pwd; ls /proc/$$/fd > fds; tr "\\n" " " < fds'], env: { A: 'b', LANG: 'C' }, cwd: bench.folder,
   })
-  expect(result.stdout.toString()).toMatch(new RegExp(`^b C\n${bench.folder}\n0 1 2 (10 )?$`))
+  // 10 is where the shell keeps its own output meanwhile.
+  expect(result.stdout.toString()).toMatch(new RegExp(`^b C\n${bench.folder}\n0 1 (10 )?2 $`))
 })
 
 test.each([
