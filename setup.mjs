@@ -8,12 +8,12 @@
  */
 /* global AbortController, setInterval, clearInterval */
 import { spawn } from 'node:child_process'
-import { createHash } from 'node:crypto'
-import { existsSync, readFileSync, readdirSync } from 'node:fs'
-import { mkdir, rename, rm, writeFile } from 'node:fs/promises'
+import { existsSync, readFileSync } from 'node:fs'
+import { rm } from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { STAMP, hashSources } from './stamp.mjs'
 
 const ROOT = path.dirname(fileURLToPath(import.meta.url))
 const IMAGES = ['base', 'node']
@@ -247,20 +247,6 @@ async function installSystemPackages() {
 
 // The build
 
-const STAMP = path.join(ROOT, 'dist/.sources')
-
-function hashSources() {
-  const hash = createHash('sha256')
-  const add = (file) => hash.update(`\0${path.relative(ROOT, file)}\0`).update(readFileSync(file))
-  for (const name of ['package-lock.json', 'tsconfig.json', 'tsconfig.build.json']) add(path.join(ROOT, name))
-  for (const folder of ['src', 'workers', 'strategies']) {
-    const entries = readdirSync(path.join(ROOT, folder), { recursive: true, withFileTypes: true })
-    const files = entries.filter((entry) => entry.isFile()).map((entry) => path.join(entry.parentPath, entry.name))
-    for (const file of files.sort()) add(file)
-  }
-  return hash.digest('hex')
-}
-
 async function build() {
   const sources = hashSources()
   const built = existsSync(STAMP) ? readFileSync(STAMP, 'utf8') : ''
@@ -268,9 +254,6 @@ async function build() {
   await runStep('build', async (tell) => {
     await rm(STAMP, { force: true })
     await runProgram('npm', ['run', 'build', '--silent'], { tell })
-    await mkdir(path.dirname(STAMP), { recursive: true })
-    await writeFile(`${STAMP}.new`, sources)
-    await rename(`${STAMP}.new`, STAMP)
   })
 }
 

@@ -1,7 +1,7 @@
 /** `kosa8 daemon start|stop|status`. */
 import type { Command } from 'commander'
 import type { DaemonStatus } from '../protocol/status.js'
-import { VERSION } from '../protocol/status.js'
+import { BUILD, VERSION, isSameBuild, tellBuild } from '../protocol/status.js'
 import type { CommandTools } from './host.js'
 import { defineVerb, type Cli, type CommonOptions } from './verb.js'
 
@@ -39,9 +39,9 @@ async function status({ client, output }: CommandTools, _args: string[], options
     else output.print('the daemon does not run')
     return NOT_RUNNING
   }
-  if (found.version !== VERSION) {
+  if (!isSameBuild(found)) {
     if (options.json === true) output.printJson({ ...found, sameVersion: false })
-    else output.print(`a daemon of version ${found.version} runs (process ${found.pid}); this is ${VERSION}`)
+    else output.print(`a daemon of version ${tellBuild(found)} runs (process ${found.pid}); this is ${tellBuild({ version: VERSION, build: BUILD })}`)
     return 0
   }
   const full = await client.status()

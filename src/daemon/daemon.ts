@@ -15,7 +15,7 @@ import { createDriver, type Drivers } from '../hypervisor/registry.js'
 import { removeAbandonedScratch } from '../git/scratch.js'
 import { listImages, removeImage, resolveImage } from '../image/store.js'
 import { Sandboxes } from '../orchestrator/sandboxes.js'
-import { VERSION } from '../protocol/status.js'
+import { BUILD, VERSION } from '../protocol/status.js'
 import { openRunQueue } from '../queue/bullmq-queue.js'
 import { workerNameOf } from '../queue/queue.js'
 import { startRedis, stopRedis, superviseRedis, type RedisServerConfig } from '../queue/redis-server.js'
@@ -64,7 +64,7 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
   const redis: RedisServerConfig = { directory: paths.redis, socketPath: paths.redisSocket }
   const host = await buildHost(config, paths, onError)
   const worker = new WorkerProcess({
-    paths, env: config.env, version: VERSION, onLost: (lost) => queue.releaseClaims(workerNameOf(lost)),
+    paths, env: config.env, version: `${VERSION} ${BUILD}`, onLost: (lost) => queue.releaseClaims(workerNameOf(lost)),
   })
   const book = new ReservationBook({
     ledger: host.ledger, clock: systemClock,
@@ -171,7 +171,7 @@ function createDaemonService(parts: {
       const { budgetBytes, reservedBytes, reservations, waiting } = parts.host.ledger.status()
       const acceleration = await parts.host.driver.acceleration().catch(() => null)
       return {
-        version: VERSION, pid: process.pid, home: parts.paths.home, startedAt,
+        version: VERSION, build: BUILD, pid: process.pid, home: parts.paths.home, startedAt,
         running: { sandboxes: (await parts.sandboxes.list()).length, runs: parts.runs.activeCount },
         accelerator: acceleration === null ? null : { name: acceleration.accelerator, reason: acceleration.reason },
         budget: { totalBytes: budgetBytes, reservedBytes, freeBytes: Math.max(0, budgetBytes - reservedBytes) },

@@ -29,6 +29,7 @@ const workerRecordSchema = z.object({
 export interface WorkerProcessParts {
   paths: Paths
   env: NodeJS.ProcessEnv
+  /** Version and build; a worker of another one is replaced when work comes. */
   version: string
   /** Called before another worker is started in place of one that died. */
   onLost: (worker: ProcessIdentity) => Promise<void>
@@ -72,15 +73,18 @@ export class WorkerProcess {
     return record !== null && isProcessAlive(record) ? record : null
   }
 
-  private async readLast(): Promise<ProcessIdentity | null> {
+  private async readLast(): Promise<z.infer<typeof workerRecordSchema> | null> {
     return readRecord(this.parts.paths.workerRecord, workerRecordSchema).catch(() => null)
   }
 
   private async ensureOne(): Promise<void> {
-    if (await this.find() !== null) return
     const { paths, env, version, onLost } = this.parts
-    const lost = await this.readLast()
-    if (lost !== null) await onLost(lost)
+    const last = await this.readLast()
+    if (last !== null && isProcessAlive(last)) {
+      if (last.version === version) return
+      await this.stop()
+    }
+    if (last !== null) await onLost(last)
     const log = await open(paths.workerLog, 'a', 0o600)
     try {
       const child = spawnProgram(process.execPath, [path.join(findPackageRoot(), ENTRY)], {

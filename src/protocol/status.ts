@@ -1,23 +1,38 @@
 /**
  * The daemon about itself, and the version handshake.
  *
- * Rule: client and daemon of one host are of one version. A client reads the handshake fields first,
- * which never change their form, and the rest only from a daemon of its own version.
+ * Rule: client and daemon are of one version and one build of it. A client reads the handshake fields first,
+ * which never change their form, and the rest only from a daemon of its own build.
  */
 import { z } from 'zod'
-import { readPackageVersion } from '../util/package-root.js'
+import { readBuildStamp, readPackageVersion } from '../util/package-root.js'
 
 /** Version of this package; both ends compare it. */
 export const VERSION = readPackageVersion()
 
+/** The build this process was started from; a package built anew while it runs does not change it. */
+export const BUILD = readBuildStamp()
+
 /** The part of the status that every version of the daemon answers alike. */
 export const handshakeSchema = z.object({
   version: z.string(),
+  /** Which build of that version; daemons that do not say are of an earlier one. */
+  build: z.string().optional(),
   pid: z.number(),
   /** What a replacement of the daemon would disturb. */
   running: z.object({ sandboxes: z.number(), runs: z.number() }),
 })
 export type Handshake = z.infer<typeof handshakeSchema>
+
+/** True for a daemon made of the same code as this process. */
+export function isSameBuild({ version, build }: Pick<Handshake, 'version' | 'build'>): boolean {
+  return version === VERSION && build === BUILD
+}
+
+/** A version as people are told it: with its build where that is what differs from ours. */
+export function tellBuild({ version, build }: Pick<Handshake, 'version' | 'build'>): string {
+  return version === VERSION ? `${version} (build ${build?.slice(0, 8) ?? 'unknown'})` : version
+}
 
 export const daemonStatusSchema = handshakeSchema.extend({
   home: z.string(),

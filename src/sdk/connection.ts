@@ -11,7 +11,7 @@ import {
   callMethod, openExecSocket, openStream, readBounded, type CallInput, type StreamRequest, type UpgradedConnection,
 } from '../protocol/client.js'
 import { METHODS, type MethodName, type ResponseOf } from '../protocol/methods.js'
-import { VERSION, handshakeSchema, type Handshake } from '../protocol/status.js'
+import { BUILD, VERSION, handshakeSchema, isSameBuild, tellBuild, type Handshake } from '../protocol/status.js'
 import { daemonLogOf, startDaemon, waitForExit } from './daemon-process.js'
 
 /** How long a daemon may take to say what it is, milliseconds; it may be waiting for a busy machine. */
@@ -95,7 +95,7 @@ export class DaemonConnection {
 
   private async prepare(): Promise<void> {
     const found = await this.handshake()
-    if (found !== null && found.version === VERSION) return
+    if (found !== null && isSameBuild(found)) return
     if (!this.options.startsDaemon && found === null) {
       throw new Kosa8Error('DAEMON_UNREACHABLE', 'the daemon is not running', { hint: 'start it with `kosa8 daemon start`' })
     }
@@ -104,19 +104,34 @@ export class DaemonConnection {
     await startDaemon({
       settings,
       env: childEnvironment(settings),
-      answers: async () => (await this.handshake())?.version === VERSION,
+      answers: async () => {
+        const started = await this.handshake()
+        if (started !== null && !isSameBuild(started)) throw outdated(started)
+        return started !== null
+      },
     })
   }
 
-  /** A daemon of another version may be replaced when that disturbs nothing. */
+  /** A daemon of another build may be replaced when that disturbs nothing. */
   private async stopOther(found: Handshake): Promise<void> {
     const { sandboxes, runs } = found.running
     if (sandboxes + runs > 0 || !this.options.startsDaemon) {
       throw new Kosa8Error('DAEMON_VERSION',
-        `the running daemon is of version ${found.version}, this is ${VERSION}, and it has ${sandboxes} sandboxes and ${runs} runs`, {
-          hint: 'when they are done, run `kosa8 daemon stop`', details: { daemon: found.version, client: VERSION },
+        `the running daemon is of version ${tellBuild(found)}, this is ${tellBuild(OWN)}, and it has ${sandboxes} sandboxes and ${runs} runs`, {
+          hint: `${runs > 0 ? 'when its runs are done, ' : ''}run \`kosa8 daemon stop\`: sandboxes go on running, and are found again by the next daemon`,
+          details: { daemon: found.version, client: VERSION },
         })
     }
     await this.stopDaemon(found)
   }
+}
+
+const OWN = { version: VERSION, build: BUILD }
+
+/** A daemon is always started from the package as it is now; this process may be older than that. */
+function outdated(started: Handshake): Kosa8Error {
+  return new Kosa8Error('DAEMON_VERSION',
+    `kosa8 was built anew while this program ran: the daemon is of version ${tellBuild(started)}, this is ${tellBuild(OWN)}`, {
+      hint: 'start this program again', details: { daemon: started.version, client: VERSION },
+    })
 }

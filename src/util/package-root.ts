@@ -19,3 +19,9 @@ export function readPackageVersion(): string {
   const text = readFileSync(path.join(findPackageRoot(), 'package.json'), 'utf8')
   return (JSON.parse(text) as { version: string }).version
 }
+
+/** What the build of this package was made of, 16 hex digits; "unstamped" where nobody noted it. */
+export function readBuildStamp(): string {
+  const file = path.join(findPackageRoot(), 'dist/.sources')
+  return existsSync(file) ? readFileSync(file, 'utf8').slice(0, 16) : 'unstamped'
+}

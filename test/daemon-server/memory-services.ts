@@ -13,7 +13,7 @@ import type {
 import type { ReservationLine, ReservationRequest, ReservationUsage } from '../../src/protocol/reservations.js'
 import type { ApplyRunRequest, CancelRunRequest, RunRequest, RunStatus } from '../../src/protocol/runs.js'
 import type { CreateSandboxRequest, CreateSnapshotRequest, ExecRequest, SandboxDescription, SnapshotDescription } from '../../src/protocol/sandboxes.js'
-import { VERSION, type DaemonStatus } from '../../src/protocol/status.js'
+import { BUILD, VERSION, type DaemonStatus } from '../../src/protocol/status.js'
 import { createDeferred } from '../../src/util/deferred.js'
 import { MemoryProcess } from './memory-process.js'
 
@@ -21,13 +21,14 @@ export const RUN_ID = 'r20260102-030405-0a0b0c0d'
 
 export class MemoryDaemon implements DaemonService {
   version = VERSION
+  build = BUILD
   running = { sandboxes: 0, runs: 0 }
   images_ = [{ name: 'base', hash: '0123456789abcdef', createdAt: '2026-01-02T03:04:05.000Z', sizeBytes: 300 * 1024 ** 2 }]
   onStop: () => void = () => undefined
 
   async status(): Promise<DaemonStatus> {
     return {
-      version: this.version, pid: process.pid, running: this.running, home: '/home/user/.kosa8', startedAt: '2026-01-02T03:04:05.000Z',
+      version: this.version, build: this.build, pid: process.pid, running: this.running, home: '/home/user/.kosa8', startedAt: '2026-01-02T03:04:05.000Z',
       accelerator: { name: 'tcg', reason: 'there is no /dev/kvm' },
       budget: { totalBytes: 4 * 1024 ** 3, reservedBytes: 1024 ** 3, freeBytes: 3 * 1024 ** 3 },
       reservations: [{ id: 'v1', owner: `${RUN_ID}/a/1`, bytes: 1024 ** 3 }], waiting: [{ owner: `${RUN_ID}/b/1`, message: 'needs 310 MiB, 120 MiB free' }],

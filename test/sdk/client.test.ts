@@ -41,7 +41,17 @@ describe('a client', () => {
     services.daemon.version = '0.0.1'
     services.daemon.running = { sandboxes: 2, runs: 0 }
     await expect(new Kosa8Client({ home }).listSandboxes()).rejects.toMatchObject({
-      code: 'DAEMON_VERSION', details: { daemon: '0.0.1' }, hint: 'when they are done, run `kosa8 daemon stop`',
+      code: 'DAEMON_VERSION', details: { daemon: '0.0.1' }, hint: 'run `kosa8 daemon stop`: sandboxes go on running, and are found again by the next daemon',
+    })
+  })
+
+  it('leaves a daemon of another build of its version alone while something runs in it, and tells both builds', async () => {
+    const { home, services } = await serveHome()
+    services.daemon.build = '0123456789abcdef'
+    services.daemon.running = { sandboxes: 1, runs: 1 }
+    await expect(new Kosa8Client({ home }).listSandboxes()).rejects.toMatchObject({
+      code: 'DAEMON_VERSION', message: expect.stringMatching(/is of version \S+ \(build 01234567\), this is \S+ \(build (?!01234567)\w+\)/) as string,
+      hint: expect.stringMatching(/^when its runs are done, run `kosa8 daemon stop`/) as string,
     })
   })
 
