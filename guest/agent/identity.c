@@ -13,9 +13,10 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
+#include "connections.h"
 #include "group.h"
 #include "process.h"
 #include "system.h"
@@ -27,14 +28,6 @@ static const char HOOK_GROUP[] = "/sys/fs/cgroup/kosa8-hook";
 
 static uint32_t error_of(bool done) {
   return done ? 0 : (uint32_t)(errno != 0 ? errno : EIO);
-}
-
-static uint32_t set_clock(uint64_t realtime_ns) {
-  struct timespec now = {
-    .tv_sec = (time_t)(realtime_ns / 1000000000),
-    .tv_nsec = (long)(realtime_ns % 1000000000),
-  };
-  return error_of(clock_settime(CLOCK_REALTIME, &now) == 0);
 }
 
 /* New entropy alone is mixed in at some later reseed; until then all clones draw the same numbers. */
@@ -113,7 +106,8 @@ static uint32_t run_hook(const char *clone_id) {
 
 void repair_identity(const struct identity_request *request, uint32_t results[STEP_COUNT]) {
   for (int step = 0; step < STEP_COUNT; step++) results[step] = ECANCELED;
-  results[STEP_CLOCK] = set_clock(request->realtime_ns);
+  results[STEP_CLOCK] = clock_set(request->realtime_ns);
+  connections_abort_outside();
   reseed(request->entropy, &results[STEP_ENTROPY], &results[STEP_RESEED]);
   results[STEP_HOSTNAME] = set_hostname(request->hostname);
   results[STEP_MACHINE_ID] = set_machine_id(request->machine_id);

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "boot.h"
+#include "clock.h"
 #include "frame.h"
 #include "group.h"
 #include "identity.h"
@@ -105,6 +106,7 @@ static void answer_identity(const struct frame *frame) {
 
 /* Freezing that does not come to an end in time is taken back: the machine is as it was, or frozen. */
 static void answer_freeze(const struct frame *frame, bool freeze) {
+  if (is_init && frame->length == 8) (freeze ? clock_note : clock_catch_up)(get_u64(frame->payload));
   int error = groups_freeze(freeze, FREEZE_LIMIT_MS);
   if (error == 0) is_frozen = freeze;
   else if (freeze) groups_freeze(false, FREEZE_LIMIT_MS);

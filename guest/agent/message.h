@@ -50,6 +50,10 @@ static inline uint32_t get_u32(const uint8_t *p) {
   return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
+static inline uint64_t get_u64(const uint8_t *p) {
+  return get_u32(p) | (uint64_t)get_u32(p + 4) << 32;
+}
+
 static inline void put_u32(uint8_t *p, uint32_t value) {
   p[0] = (uint8_t)value;
   p[1] = (uint8_t)(value >> 8);

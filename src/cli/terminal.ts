@@ -8,6 +8,12 @@ import type { ExecExit } from '../protocol/sandboxes.js'
 import type { SandboxProcess } from '../sdk/exec.js'
 import type { CliHost } from './host.js'
 
+/**
+ * For a command that could not tidy up: back to the screen of the shell and to a line of its own, cursor shown, plain
+ * keys, no mouse, plain text. Each is without effect where it is so already.
+ */
+const RESET = '\x1b[?1047l\x1b[?25h\x1b[?1l\x1b>\x1b[?2004l\x1b[?1004l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[m\r\n'
+
 /** Joins terminal and command until the command ends. The terminal is as before then, whatever happened. */
 export async function joinTerminal(host: CliHost, process: SandboxProcess): Promise<ExecExit> {
   const stopResizing = host.onResize(() => process.resize(host.terminalSize()))
@@ -18,6 +24,9 @@ export async function joinTerminal(host: CliHost, process: SandboxProcess): Prom
     process.stderr.resume()
     const [exit] = await Promise.all([process.exited, pipeline(process.stdout, host.stdout, { end: false })])
     return exit
+  } catch (error) {
+    if (host.terminals.stdout) host.stdout.write(RESET)
+    throw error
   } finally {
     host.stdin.unpipe()
     host.stdin.pause()

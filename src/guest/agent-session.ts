@@ -15,7 +15,7 @@ import {
   AckScanner, createProtocolError, encodeFrame, encodeHello, FLAG_MORE, FRAME_TYPE, FrameReader, NONCE_BYTES,
   PAYLOAD_BYTES_MAX, type Frame,
 } from './frames.js'
-import { decodeAck, decodeNumbers, decodeU32, encodeExec, encodeIdentity, type AgentFacts } from './messages.js'
+import { decodeAck, decodeNumbers, decodeU32, encodeExec, encodeIdentity, encodeTimeOfDay, type AgentFacts } from './messages.js'
 import type {
   GuestCommand, GuestFileEntry, GuestIdentity, GuestProcess, GuestSession, IdentityReport,
 } from './session.js'
@@ -151,7 +151,7 @@ class Session implements AgentSession {
   }
 
   async quiesce(): Promise<void> {
-    const errno = decodeU32(await this.request(FRAME_TYPE.quiesce, FRAME_TYPE.quiesced, 'a standstill'))
+    const errno = decodeU32(await this.request(FRAME_TYPE.quiesce, FRAME_TYPE.quiesced, 'a standstill', encodeTimeOfDay()))
     if (errno !== 0) {
       throw new Kosa8Error('CHECKPOINT_FAILED', `the guest's processes could not be frozen: ${describeErrno(errno)}`, {
         hint: 'a process may be stuck in the guest\'s kernel; try again', details: { errno },
@@ -160,14 +160,14 @@ class Session implements AgentSession {
   }
 
   async thaw(): Promise<void> {
-    const errno = decodeU32(await this.request(FRAME_TYPE.thaw, FRAME_TYPE.thawed, 'a thaw'))
+    const errno = decodeU32(await this.request(FRAME_TYPE.thaw, FRAME_TYPE.thawed, 'a thaw', encodeTimeOfDay()))
     if (errno !== 0) {
       throw new Kosa8Error('GUEST_COMMAND_FAILED', `the guest's processes could not be thawed: ${describeErrno(errno)}`, { details: { errno } })
     }
   }
 
   async repairIdentity(identity: GuestIdentity): Promise<IdentityReport> {
-    const payload = encodeIdentity(identity, performance.timeOrigin + performance.now())
+    const payload = encodeIdentity(identity)
     const answer = await this.request(FRAME_TYPE.identity, FRAME_TYPE.identityDone, 'the repair of an identity', payload)
     const [clock, entropy, reseed, hostname, machineId, cloneId, hook, thaw] = decodeNumbers(answer, 8)
     const report: IdentityReport = {
@@ -188,8 +188,8 @@ class Session implements AgentSession {
     await this.request(FRAME_TYPE.ping, FRAME_TYPE.pong, 'a sign of life')
   }
 
-  end(): void {
-    this.fail(createUnreachable('the session was ended'))
+  end(reason = 'the session was ended'): void {
+    this.fail(createUnreachable(reason))
   }
 
   private nextStream(): number {

@@ -117,15 +117,21 @@ export function encodeExec(command: GuestCommand, outputWindowBytes: number): Bu
   return request
 }
 
-/** The request to repair the identity; `nowMs` is the wall clock at this moment. */
-export function encodeIdentity(identity: GuestIdentity, nowMs: number): Buffer {
+/** The host's time of day at this moment: what freezes and thaws carry. Whole milliseconds. */
+export function encodeTimeOfDay(): Buffer {
+  const time = Buffer.allocUnsafe(8)
+  // The clock as it stands: counted from the start of a process it would miss what the host slept or was set.
+  time.writeBigUInt64LE(BigInt(Date.now()) * 1_000_000n)
+  return time
+}
+
+/** The request to repair the identity. */
+export function encodeIdentity(identity: GuestIdentity): Buffer {
   if (identity.entropy.length !== ENTROPY_BYTES) {
     throw new Kosa8Error('IDENTITY_NOT_REPAIRED', `an identity needs ${ENTROPY_BYTES} bytes of entropy`)
   }
-  const time = Buffer.allocUnsafe(8)
-  time.writeBigUInt64LE(BigInt(Math.round(nowMs * 1000)) * 1000n)
   return Buffer.concat([
-    time, identity.entropy,
+    encodeTimeOfDay(), identity.entropy,
     encodeString(identity.hostname), encodeString(identity.machineId), encodeString(identity.cloneId),
   ])
 }

@@ -96,12 +96,12 @@ export interface GuestSession {
   listFiles(root: string, options: { entriesMax: number }): Promise<GuestFileEntry[]>
   /** Stops every process but the agent, and leaves the channel at a frame boundary; for a checkpoint. */
   quiesce(): Promise<void>
-  /** Lets the processes go on. */
+  /** Lets the processes go on; the clock is moved on by as long as the machine stood still. */
   thaw(): Promise<void>
   /** Sets clock, randomness and names while everything is still frozen, then thaws. */
   repairIdentity(identity: GuestIdentity): Promise<IdentityReport>
-  /** Ends the session; commands in the guest go on, their output is drained. */
-  end(): void
+  /** Ends the session; commands in the guest go on, their output is drained. Whoever waits is told `reason`. */
+  end(reason?: string): void
 }
 
 /** One path below a listed folder. */

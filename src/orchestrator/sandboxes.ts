@@ -294,7 +294,7 @@ export class Sandboxes {
     const startedAt = performance.now()
     const manifest = await this.parts.catalog.load(name, id)
     const reservation = this.live.get(name)?.reservation ?? await this.parts.reserve(name, manifest.shape.memoryMib)
-    await this.endLive(name)
+    await this.endLive(name, `sandbox ${name} was rewound to ${id} while this was running`)
     const sandbox = await this.parts.host.clone({
       snapshot: snapshotOf(manifest, this.parts.catalog), hostname: name, purpose: { kind: 'sandbox', name },
     }).catch(async (error: unknown) => {
@@ -308,7 +308,7 @@ export class Sandboxes {
   /** Ends the machine of a sandbox; its record and checkpoints stay. */
   async endMachine(name: SandboxName): Promise<void> {
     const reservation = this.live.get(name)?.reservation
-    await this.endLive(name)
+    await this.endLive(name, `sandbox ${name} has no machine any more: it ended while this was running`)
     if (reservation !== undefined) await this.parts.release(reservation.id)
     await this.parts.store.update(name, { machine: null })
   }
@@ -406,10 +406,10 @@ export class Sandboxes {
     }).catch((error: unknown) => this.parts.onError(`sandbox ${name} could not be tidied up`, error))
   }
 
-  private async endLive(name: SandboxName): Promise<void> {
+  private async endLive(name: SandboxName, reason: string): Promise<void> {
     const live = this.live.get(name)
     this.live.delete(name)
-    if (live !== undefined) await this.parts.host.destroy(live.sandbox)
+    if (live !== undefined) await this.parts.host.destroy(live.sandbox, reason)
   }
 
   private async forgetMachine(name: SandboxName): Promise<void> {

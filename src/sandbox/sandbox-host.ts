@@ -51,9 +51,9 @@ export class SandboxHost {
     await this.parts.machines.update(sandbox.machine.handle.id, { handle: sandbox.machine.handle })
   }
 
-  /** Ends a sandbox and forgets it. Safe to call twice. */
-  async destroy(sandbox: Sandbox): Promise<void> {
-    await sandbox.destroy()
+  /** Ends a sandbox and forgets it; callers of its commands are told `reason`. Safe to call twice. */
+  async destroy(sandbox: Sandbox, reason?: string): Promise<void> {
+    await sandbox.destroy(reason)
     await this.parts.machines.remove(sandbox.machine.handle.id)
   }
 

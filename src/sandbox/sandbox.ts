@@ -108,9 +108,9 @@ export class Sandbox {
     return { ...report, frozenMs }
   }
 
-  /** Ends the session and the machine, and removes what belonged to it. Safe to call twice. */
-  async destroy(): Promise<void> {
-    this.session.end()
+  /** Ends the session and the machine, and removes what belonged to it; callers of commands are told `reason`. Safe to call twice. */
+  async destroy(reason?: string): Promise<void> {
+    this.session.end(reason)
     await this.machine.destroy()
   }
 

@@ -137,6 +137,17 @@ describe('kosa8 shell', () => {
     expect((await cli.ended).status).toBe(143)
   })
 
+  it('that breaks off in a full-screen program gives the terminal back: its screen, its cursor, its keys', async () => {
+    const { settings } = await serveWeb()
+    const cli = startCli(['exec', '-it', 'web', '--', 'daemon'], { settings, terminals: { stdin: true, stdout: true } })
+    const other = startCli(['exec', '-it', 'web', '--', 'wait'], { settings, terminals: { stdin: true, stdout: true } })
+    await expect.poll(() => { other.press('SIGTERM'); return other.rawModes }).toEqual([true, false])
+    const { status, stdout } = await other.ended
+    expect(status).not.toBe(0)
+    expect(stdout).toMatch(/^\x1b\[\?1047l\x1b\[\?25h.*\r\n$/)
+    expect((await cli.ended).stdout).toBe('started')
+  })
+
   it('without a terminal is wrong use', async () => {
     const { type } = await serveWeb()
     expect(await type(['shell', 'web'])).toMatchObject({ status: 2, stderr: 'kosa8: a shell needs a terminal\nhint: run a command instead: kosa8 exec web -- CMD\n' })

@@ -2,9 +2,10 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { mkdir, mkdtemp, rm } from 'node:fs/promises'
+import { createServer, type AddressInfo, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { openGuestSession, type AgentSession } from '../../src/guest/agent-session.js'
 import { runInGuest } from '../../src/guest/run-in-guest.js'
 import type { GuestIdentity } from '../../src/guest/session.js'
@@ -130,6 +131,50 @@ async function becomeClone(snapshot: MachineSnapshot, name: string): Promise<{ n
   expect(Math.abs(Number(time) - Date.now() / 1000)).toBeLessThan(60)
   return { names, random, goesOn: goesOn === 'on' }
 }
+
+test('a standstill costs the clock nothing, and a clock set apart from the host\'s stays so', async () => {
+  const readClock = async (): Promise<number> => Number(await shell('date +%s'))
+  const realTimeS = await readClock()
+  await shell('date -s @1000000000')
+  await session.quiesce()
+  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 3_600_000 })
+  await session.thaw().finally(() => vi.useRealTimers())
+  const later = await readClock()
+  await shell(`date -s @${realTimeS}`)
+  expect(later).toBeGreaterThanOrEqual(1_000_003_600)
+  expect(later).toBeLessThan(1_000_003_600 + 600)
+})
+
+test('a clone\'s connections to the outside are reset at once, those within it and the source\'s own go on', async () => {
+  const held: Socket[] = []
+  const server = createServer((socket) => { held.push(socket.on('error', () => undefined)) }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const program = `import socket, sys, threading
+inner = socket.create_server(('127.0.0.1', 4000)); near = socket.create_connection(('127.0.0.1', 4000)); far_end, _ = inner.accept()
+far = socket.create_connection(('10.0.2.2', ${(server.address() as AddressInfo).port}))
+print('open', flush=True)
+try: said = far.recv(100).decode()
+except OSError as error: said = error.strerror
+far_end.send(b'near'); open('/tmp/said', 'w').write(said + ', ' + near.recv(100).decode())`
+  const holder = await session.exec({ argv: ['python3', '-c', program] })
+  await once(holder.stdout, 'data')
+  await session.quiesce()
+  const directory = path.join(folder, 'connected')
+  await mkdir(directory)
+  const { snapshot } = await source.snapshot(directory)
+  await session.thaw()
+  const machine = keep(await driver.restore({ ...place(), snapshot }))
+  await machine.resume()
+  const clone = await openGuestSession(await machine.openChannel(), SESSION)
+  await clone.repairIdentity(identityOf('clone-c'))
+  const said = 'until [ -s /tmp/said ]; do sleep 0.1; done; cat /tmp/said'
+  expect(await shell(said, clone)).toBe('Software caused connection abort, near')
+  held[0]?.write('far')
+  expect(await shell(said)).toBe('far, near')
+  for (const socket of held) socket.destroy()
+  server.close()
+  await holder.close()
+})
 
 test('the owner\'s hook runs with the clone\'s id before anything else, and a failing repair leaves the machine frozen', async () => {
   await session.writeFile('/etc/kosa8/on-clone', '#!/bin/sh\necho "$CLONE_ID" > /tmp/hook\nsetsid sleep 4321 &\n', { mode: 0o755 })
