@@ -40,11 +40,16 @@ ln "$@" "$own/objects/pack/" 2>/dev/null || cp -f "$@" "$own/objects/pack/"
 
 const CHECK_OUT_SCRIPT = `
 cd "$GIT_WORK_TREE"
-git read-tree --reset -u "$base_tree"
+git read-tree -v --reset -u "$base_tree"
 : > "$GIT_DIR/${BASE_MARKER}"
 cp -p "$GIT_INDEX_FILE" "$own/index"
 if [ "$head_tree" != "$base_tree" ]; then GIT_DIR=$own GIT_INDEX_FILE=$own/index git read-tree --reset "$head_tree"; fi
 `
+
+/** How far an installation is; the second part is silent unless it takes git more than two seconds. */
+export type InstallProgress =
+  | { part: 'sending'; sentBytes: number; totalBytes: number }
+  | { part: 'checkingOut'; percent: number }
 
 /**
  * Installs a prepared base. The workspace's folder must be empty or missing.
@@ -52,10 +57,12 @@ if [ "$head_tree" != "$base_tree" ]; then GIT_DIR=$own GIT_INDEX_FILE=$own/index
  */
 export async function installWorkspace(
   workspace: Workspace, prepared: PreparedBase, pack: PackedBase,
-  options: { signal?: AbortSignal; onProgress?: (sentBytes: number, totalBytes: number) => void } = {},
+  options: { signal?: AbortSignal; onProgress?: (progress: InstallProgress) => void } = {},
 ): Promise<void> {
   const gitDir = evidenceFolder(workspace)
   const { base, head, headTree, branch } = prepared
+  const { onProgress = () => undefined } = options
+  const file = pack.open((sentBytes, totalBytes) => onProgress({ part: 'sending', sentBytes, totalBytes }))
   const texts = [...textsOf(gitDir, `${workspace.path}/.git`, prepared)].filter(([, text]) => text.length > 0)
   const sizes = [
     `${gitDir}/objects/pack/${pack.name}.pack`, String(pack.packBytes), `${gitDir}/objects/pack/${pack.name}.idx`, String(pack.indexBytes),
@@ -67,7 +74,8 @@ export async function installWorkspace(
     base.tree, headTree, pack.name, ...sizes,
   ], {
     cwd: '/', env: privateEnvironment({ gitDir, workTree: workspace.path, index: `${gitDir}/${BASE_INDEX}` }),
-    stdin: Readable.from(joinFiles(pack.open(options.onProgress), texts.map(([, text]) => text)), { objectMode: false }),
+    stdin: Readable.from(joinFiles(file, texts.map(([, text]) => text)), { objectMode: false }),
+    onStderr: (chunk) => readPercent(chunk, (percent) => onProgress({ part: 'checkingOut', percent })),
     ...(options.signal === undefined ? {} : { signal: options.signal }),
   })
   if (result.exitCode === 65) {
@@ -76,6 +84,12 @@ export async function installWorkspace(
     })
   }
   if (result.exitCode !== 0) throw commandError('installing the repository', result.exitCode, result.stderr.toString('utf8'))
+}
+
+/** Git's own count, e.g. `Updating files:  42% (21/50)`; the guest may print what it likes, so it is only shown. */
+function readPercent(chunk: Buffer, tell: (percent: number) => void): void {
+  const last = [...chunk.toString('latin1').matchAll(/: +(\d{1,2}|100)% \(/g)].at(-1)
+  if (last !== undefined) tell(Number(last[1]))
 }
 
 async function* joinFiles(pack: Readable, texts: Buffer[]): AsyncGenerator<Buffer> {

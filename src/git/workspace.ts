@@ -16,6 +16,8 @@ export interface WorkspaceRunOptions {
   cwd?: string
   /** Bytes kept of standard output; more is an error (LIMIT_EXCEEDED). Default 16 MiB. */
   stdoutBytesMax?: number
+  /** Called with standard error as it comes; untrusted text. */
+  onStderr?: (chunk: Buffer) => void
   /** Milliseconds after which the command is killed (TIMED_OUT). No limit by default. */
   timeoutMs?: number
   signal?: AbortSignal
@@ -41,7 +43,7 @@ export interface Workspace {
   /** Our private folder in the guest, outside `path`, on the same file system where possible. */
   stateDirectory: string
   run(argv: string[], options?: WorkspaceRunOptions): Promise<WorkspaceResult>
-  stream(argv: string[], options?: Omit<WorkspaceRunOptions, 'stdoutBytesMax'>): Promise<WorkspaceStream>
+  stream(argv: string[], options?: Omit<WorkspaceRunOptions, 'stdoutBytesMax' | 'onStderr'>): Promise<WorkspaceStream>
 }
 
 /**

@@ -39,6 +39,7 @@ export function createGuestWorkspace(session: GuestSession): Workspace {
         outputBytesMax: options.stdoutBytesMax ?? GIT_OUTPUT_BYTES_MAX,
         timeoutMs: options.timeoutMs ?? GIT_TIMEOUT_MS,
         signal: options.signal,
+        onOutput: (chunk, stream) => stream === 'stderr' && options.onStderr?.(chunk),
       })
       if (result.timedOut) throw new Kosa8Error('TIMED_OUT', `${argv[0]} in the guest did not end in time`)
       if (result.truncated) throw new Kosa8Error('LIMIT_EXCEEDED', `${argv[0]} in the guest printed too much`)

@@ -10,7 +10,7 @@
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import { prepareBase, type PreparedBase } from '../git/base.js'
 import { captureBase } from '../git/capture.js'
-import { installWorkspace } from '../git/install.js'
+import { installWorkspace, type InstallProgress } from '../git/install.js'
 import { packBase } from '../git/pack.js'
 import { openRepository, type Repository } from '../git/repository.js'
 import { runInGuest } from '../guest/run-in-guest.js'
@@ -112,15 +112,19 @@ export async function uploadRepository(
   }
 }
 
-/** A line per tenth, and none at all for what is there in a moment. */
-function createUploadProgress(onProgress: (message: string) => void): (sentBytes: number, totalBytes: number) => void {
+/** A line per tenth of what takes long, and none at all for what is there in a moment. */
+function createUploadProgress(onProgress: (message: string) => void): (progress: InstallProgress) => void {
   onProgress('uploading the repository')
-  let shown = 0
-  return (sentBytes, totalBytes) => {
-    const tenth = Math.floor((sentBytes / totalBytes) * 10)
-    if (tenth <= shown || totalBytes < 8 * 1024 * 1024) return
-    shown = tenth
-    onProgress(`uploading the repository: ${tenth * 10} % of ${Math.round(totalBytes / 1024 / 1024)} MiB`)
+  const shown = { sending: 0, checkingOut: 0 }
+  return (progress) => {
+    const { part } = progress
+    if (part === 'sending' && progress.totalBytes < 8 * 1024 * 1024) return
+    const tenth = Math.floor(part === 'sending' ? (progress.sentBytes / progress.totalBytes) * 10 : progress.percent / 10)
+    if (tenth <= shown[part]) return
+    shown[part] = tenth
+    onProgress(part === 'sending'
+      ? `uploading the repository: ${tenth * 10} % of ${Math.round(progress.totalBytes / 1024 / 1024)} MiB`
+      : `laying out its files: ${tenth * 10} %`)
   }
 }
 

@@ -7,9 +7,10 @@ import { describe, expect, it } from 'vitest'
 import { prepareBase } from '../../src/git/base.js'
 import { captureBase } from '../../src/git/capture.js'
 import { collectDiff } from '../../src/git/collect.js'
-import { installWorkspace } from '../../src/git/install.js'
+import { installWorkspace, type InstallProgress } from '../../src/git/install.js'
 import { packBase } from '../../src/git/pack.js'
 import { listRunRefs, openRepository, refName, removeRunRefs } from '../../src/git/repository.js'
+import type { Workspace } from '../../src/git/workspace.js'
 import type { TrialDiff } from '../../src/model/diff.js'
 import { createLocalWorkspace } from '../helpers/local-workspace.js'
 import { fingerprint, makeRepository, nameStatus, shell, startTrial, startTrialOf, temporaryFolder, type Trial } from '../helpers/git-fixture.js'
@@ -177,6 +178,21 @@ git remote add origin https://me:secret@example.invalid/x.git; git update-ref re
     shell(top, 'mkdir work; echo mine > work/mine')
     await expect(startTrialOf(top, folder)).rejects.toMatchObject({ code: 'SANDBOX_EXISTS' })
     expect(await readFile(path.join(top, 'work/mine'), 'utf8')).toBe('mine\n')
+  })
+
+  it('reports how much of the working tree is laid out, up to all of it', async () => {
+    const { top, folder } = await makeRepository('for n in 1 2 3 4; do echo $n > f$n; done')
+    const repository = await openRepository(folder)
+    const prepared = await prepareBase(repository, { includeUncommitted: true })
+    const local = createLocalWorkspace(path.join(top, 'work'), path.join(top, 'state'))
+    const impatient: Workspace = {
+      ...local, run: (argv, options = {}) => local.run(argv, { ...options, env: { ...options.env, GIT_PROGRESS_DELAY: '0' } }),
+    }
+    const pack = await packBase(repository, prepared)
+    const seen: InstallProgress[] = []
+    await installWorkspace(impatient, prepared, pack, { onProgress: (progress) => seen.push(progress) })
+    await pack.dispose()
+    expect(seen.at(-1)).toEqual({ part: 'checkingOut', percent: 100 })
   })
 
   it('reports how much of the upload is done, up to all of it', async () => {

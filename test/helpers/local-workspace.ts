@@ -14,11 +14,12 @@ export function createLocalWorkspace(path: string, stateDirectory: string): Work
     path,
     stateDirectory,
     async run(argv, options = {}) {
-      const { env, cwd, stdoutBytesMax, ...rest } = options
+      const { env, cwd, stdoutBytesMax, onStderr, ...rest } = options
       const result = await runProgram(argv[0]!, argv.slice(1), {
         ...rest, cwd: cwd ?? path, env: { ...DEFAULTS, ...env },
         ...(stdoutBytesMax === undefined ? {} : { outputBytesMax: stdoutBytesMax }),
       })
+      onStderr?.(result.stderr)
       return { exitCode: result.code ?? 128, stdout: result.stdout, stderr: result.stderr }
     },
     async stream(argv, options = {}) {
