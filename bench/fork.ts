@@ -14,6 +14,7 @@ import { killBareQemus } from './bare-qemu.js'
 import { makeBed, type Bed } from './bed.js'
 import { readMachineFacts } from './machine-facts.js'
 import { measureClone } from './measures/clone.js'
+import { measureCommands } from './measures/commands.js'
 import { measurePause } from './measures/pause.js'
 import { measurePrivateMemory } from './measures/private-memory.js'
 import { measureRate } from './measures/rate.js'
@@ -28,6 +29,7 @@ const MEASURES: Record<string, (bed: Bed, samples: number) => Promise<Series[]>>
   rate: (bed, samples) => measureRate(bed, samples >= 30 ? 64 : 4),
   memory: (bed) => measurePrivateMemory(bed, 6),
   pause: measurePause,
+  commands: measureCommands,
   // The last: it replaces the sandbox the checkpoint was taken of.
   rewind: measureRewind,
 }
