@@ -3,6 +3,7 @@
  *
  * Owns: putting them together, and the end of a worker nobody needs any more.
  */
+import { rm } from 'node:fs/promises'
 import path from 'node:path'
 import type { Logger } from 'pino'
 import { z } from 'zod'
@@ -24,7 +25,7 @@ import { isProcessAlive, ownProcessIdentity } from '../src/util/process-identity
 const ORPHAN_LINGER_MS = 30_000
 const ORPHAN_TICK_MS = 1_000
 
-const daemonRecordSchema = z.object({ pid: z.number().int().positive(), startTicks: z.number().int().nonnegative() })
+const processRecordSchema = z.object({ pid: z.number().int().positive(), startTicks: z.number().int().nonnegative() })
 
 /** The parts of one worker process. */
 export interface Worker {
@@ -67,17 +68,24 @@ export async function createWorker(settings: Settings, log: Logger, stop: AbortC
     close: async () => {
       clearInterval(watch)
       await worker.queue.close()
+      await forgetOwnRecord(paths)
     },
   }
   const watch = watchForOrphan(worker, stop)
   return worker
 }
 
+/** The daemon noted this process; one that ended as it should is not looked for. */
+async function forgetOwnRecord(paths: Paths): Promise<void> {
+  const noted = await readRecord(paths.workerRecord, processRecordSchema).catch(() => null)
+  if (noted?.pid === process.pid) await rm(paths.workerRecord, { force: true })
+}
+
 /** Nobody stops a worker whose daemon was killed and never came back: it does so itself. */
 function watchForOrphan(worker: Worker, stop: AbortController): NodeJS.Timeout {
   let neededAtMs = performance.now()
   return setInterval(() => {
-    void readRecord(worker.paths.daemonRecord, daemonRecordSchema).catch(() => null).then((daemon) => {
+    void readRecord(worker.paths.daemonRecord, processRecordSchema).catch(() => null).then((daemon) => {
       const isNeeded = worker.isWorking() || (daemon !== null && isProcessAlive(daemon))
       if (isNeeded) neededAtMs = performance.now()
       else if (performance.now() - neededAtMs > ORPHAN_LINGER_MS) stop.abort()

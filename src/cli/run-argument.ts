@@ -1,11 +1,13 @@
 /** The RUN argument of several verbs: an id, or `latest`. */
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { RunDocument } from '../model/run.js'
+import { runIdSchema } from '../protocol/runs.js'
 import type { Kosa8Client } from '../sdk/client.js'
 
-/** Id of the run that is meant. @throws RUN_UNKNOWN when there is no run at all. */
+/** Id of the run that is meant. @throws RUN_UNKNOWN for what can be no id, and when there is no run at all. */
 export async function resolveRun(client: Kosa8Client, text: string): Promise<string> {
-  if (text !== 'latest') return text
+  if (runIdSchema.safeParse(text).success) return text
+  if (text !== 'latest') throw new Kosa8Error('RUN_UNKNOWN', `there is no run ${JSON.stringify(text)}`, { hint: 'list the runs with: kosa8 runs; the newest one is called latest' })
   const newest = (await client.runs.list())[0]
   if (newest !== undefined) return newest.id
   throw new Kosa8Error('RUN_UNKNOWN', 'there is no run yet', { hint: 'start one with `kosa8 fork`' })

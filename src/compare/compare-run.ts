@@ -8,7 +8,8 @@ import type { RunDocument, RunPlan, TrialRecord, TrialResult } from '../model/ru
 import type { TestRun, TrialTests } from '../model/tests.js'
 import { findFlaky, gatherBaseline, outcomeOf, type BaselineFacts } from './baseline-facts.js'
 import { compareTests, type TestChanges } from './compare-tests.js'
-import { countOf, countTests, listSome, NO_COUNTS } from './counts.js'
+import { countOf } from '../util/count-of.js'
+import { countTests, listSome, NO_COUNTS } from './counts.js'
 import { isExitUnexplained, judgeTrial } from './judge-trial.js'
 import { rankApproaches, type RankedTrial } from './rank.js'
 

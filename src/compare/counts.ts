@@ -1,5 +1,5 @@
 /**
- * Counts of one run of the tests, and words for counts. Used by this folder and by `report`.
+ * Counts of one run of the tests, and lists of names. Used by this folder and by `report`.
  */
 import type { TestCounts, TestRun } from '../model/tests.js'
 
@@ -14,11 +14,6 @@ export function countTests(run: Pick<TestRun, 'cases'> | null): TestCounts {
     else if (status !== 'other') counts[status] += 1
   }
   return counts
-}
-
-/** `1 test`, `2 tests`. */
-export function countOf(count: number, noun: string): string {
-  return `${count} ${noun}${count === 1 ? '' : 's'}`
 }
 
 /** A few names and how many more there are; at most `max` names. */

@@ -23,7 +23,8 @@ import type { TrialRecord, Verdict } from '../model/run.js'
 import type { TestRun } from '../model/tests.js'
 import { outcomeOf, ranToItsEnd, wasCutShort, type BaselineFacts } from './baseline-facts.js'
 import type { TestChanges } from './compare-tests.js'
-import { countOf, listSome } from './counts.js'
+import { countOf } from '../util/count-of.js'
+import { listSome } from './counts.js'
 
 /** What the rule says of one trial. */
 export interface Judgement {

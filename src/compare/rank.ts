@@ -8,7 +8,8 @@
  * plan. The winner is the first if it is better, clean and not tied with the second.
  */
 import type { TrialResult, Verdict } from '../model/run.js'
-import { countOf, listSome } from './counts.js'
+import { countOf } from '../util/count-of.js'
+import { listSome } from './counts.js'
 
 /** A trial's result and whether it came to an end that lets it win. */
 export interface RankedTrial {

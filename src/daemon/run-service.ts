@@ -25,6 +25,7 @@ import type {
 } from '../protocol/runs.js'
 import type { QueuedTrial, RunQueue } from '../queue/queue.js'
 import { isFinalPhase } from '../store/run-store.js'
+import { countOf } from '../util/count-of.js'
 import type { ReservationBook } from './reservation-book.js'
 import type { RunService } from './services.js'
 
@@ -205,7 +206,7 @@ export class Runs implements RunService {
     const { runs, ensureWorker } = this.parts
     const run = plan.id as RunId
     signal.throwIfAborted()
-    await runs.setPhase(run, 'running', `${plan.approaches.length * plan.repeats} trial(s) queued`)
+    await runs.setPhase(run, 'running', `${countOf(plan.approaches.length * plan.repeats, 'trial')} queued`)
     await this.enqueue(plan)
     await ensureWorker()
     const ended = new AbortController()

@@ -7,7 +7,8 @@
 import { pipeline } from 'node:stream/promises'
 import { Readable } from 'node:stream'
 import { Kosa8Error } from '../errors/kosa8-error.js'
-import type { GuestFileEntry, GuestProcess, GuestSession } from './session.js'
+import { describeErrno } from './agent-process.js'
+import type { GuestCommand, GuestFileEntry, GuestProcess, GuestSession } from './session.js'
 
 const SIGTERM = 15
 const MESSAGE_BYTES_MAX = 4 * 1024
@@ -18,9 +19,20 @@ const KINDS: Record<string, GuestFileEntry['kind']> = { f: 'file', d: 'folder', 
 
 type Executor = Pick<GuestSession, 'exec'>
 
+/** Starts one of the agent's built-in commands; what it refuses is told as the user asked for it. */
+async function start(session: Executor, command: GuestCommand, what: string): Promise<GuestProcess> {
+  try {
+    return await session.exec(command)
+  } catch (error) {
+    if (!Kosa8Error.isInstance(error) || typeof error.details['errno'] !== 'number') throw error
+    const reason = describeErrno(error.details['errno'])
+    throw new Kosa8Error(error.code, `${what} in the guest failed: ${reason}`, { details: error.details, cause: error })
+  }
+}
+
 /** See {@link GuestSession.readFile}. */
 export async function readGuestFile(session: Executor, path: string, options: { bytesMax: number }): Promise<Readable> {
-  const process = await session.exec({ argv: ['@get', path, String(options.bytesMax)] })
+  const process = await start(session, { argv: ['@get', path, String(options.bytesMax)] }, `reading ${path}`)
   const stream = Readable.from(readChecked(process, path, options.bytesMax), { objectMode: false })
   stream.on('error', () => undefined) // whoever reads gets it; whoever does not must not be ended by it
   stream.once('close', () => void process.close().catch(() => undefined))
@@ -43,7 +55,7 @@ export async function writeGuestFile(
   session: Executor, path: string, content: Readable | Uint8Array | string, options: { mode?: number; user?: string } = {},
 ): Promise<void> {
   const mode = (options.mode ?? 0o644).toString(8)
-  const process = await session.exec({ argv: ['@put', path, mode, options.user ?? ''], stdin: true })
+  const process = await start(session, { argv: ['@put', path, mode, options.user ?? ''], stdin: true }, `writing ${path}`)
   try {
     const message = collectMessage(process.stderr)
     process.stdout.resume()
@@ -73,7 +85,7 @@ async function sendContent(process: GuestProcess, content: Readable | Uint8Array
 
 /** See {@link GuestSession.listFiles}. */
 export async function listGuestFiles(session: Executor, root: string, options: { entriesMax: number }): Promise<GuestFileEntry[]> {
-  const process = await session.exec({ argv: ['@list', root, String(options.entriesMax)] })
+  const process = await start(session, { argv: ['@list', root, String(options.entriesMax)] }, `listing ${root}`)
   const limit = Math.min(LISTING_BYTES_MAX, (options.entriesMax + 1) * RECORD_BYTES_MAX)
   try {
     const message = collectMessage(process.stderr)

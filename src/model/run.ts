@@ -92,26 +92,16 @@ const usageSchema = z.object({
   costUsd: z.number().nullable(),
 })
 
-/**
- * What a worker stores of one trial: the evidence, without judgement. The baseline is stored in the
- * same form. Written once; the fencing token says which attempt it came from.
- */
-export const trialRecordSchema = z.object({
-  trial: z.string(),
+/** What the record of a trial and its entry in the result document have in common. */
+const trialFactsSchema = z.object({
   approach: z.string(),
   label: z.string(),
   repeat: z.number().int().positive(),
   parameters: z.record(z.string(), z.unknown()),
-  attempt: z.number().int().positive(),
   state: trialStateSchema,
   diff: trialDiffSchema.nullable(),
-  /** The deciding run of the tests: with the baseline's test files put back. Null: never got there. */
-  tests: testRunSchema.nullable(),
-  /** The run with the approach's own test files, when some had to be put back. */
-  ownTests: testRunSchema.nullable(),
-  tampered: z.array(z.string()),
   exitCode: z.number().int().nullable(),
-  /** Milliseconds per phase: wait, clone, identity, strategy, diff, tests, destroy. */
+  /** Milliseconds per phase: wait, clone, identity, strategy, diff, tests. Not the clone's end: this is durable before it. */
   timingsMs: z.record(z.string(), z.number()),
   memory: z.object({ reservedBytes: z.number().nullable(), peakPrivateBytes: z.number().nullable() }),
   usage: usageSchema,
@@ -121,26 +111,27 @@ export const trialRecordSchema = z.object({
   log: z.string().nullable(),
   error: errorRecordSchema.nullable(),
 })
+
+/**
+ * What a worker stores of one trial: the evidence, without judgement. The baseline is stored in the
+ * same form. Written once; the fencing token says which attempt it came from.
+ */
+export const trialRecordSchema = trialFactsSchema.extend({
+  trial: z.string(),
+  attempt: z.number().int().positive(),
+  /** The deciding run of the tests: with the baseline's test files put back. Null: never got there. */
+  tests: testRunSchema.nullable(),
+  /** The run with the approach's own test files, when some had to be put back. */
+  ownTests: testRunSchema.nullable(),
+  tampered: z.array(z.string()),
+})
 export type TrialRecord = z.infer<typeof trialRecordSchema>
 
-/** One trial in the result document: the record with the verdict of the comparison. */
-export const trialResultSchema = z.object({
-  approach: z.string(),
-  label: z.string(),
-  repeat: z.number().int().positive(),
-  parameters: z.record(z.string(), z.unknown()),
-  state: trialStateSchema,
+/** One trial in the result document: the facts with the verdict of the comparison. */
+export const trialResultSchema = trialFactsSchema.extend({
   verdict: verdictSchema,
   reasons: z.array(z.string()),
-  diff: trialDiffSchema.nullable(),
   tests: trialTestsSchema,
-  exitCode: z.number().int().nullable(),
-  timingsMs: z.record(z.string(), z.number()),
-  memory: z.object({ reservedBytes: z.number().nullable(), peakPrivateBytes: z.number().nullable() }),
-  usage: usageSchema,
-  notes: z.array(z.string()),
-  log: z.string().nullable(),
-  error: errorRecordSchema.nullable(),
 })
 export type TrialResult = z.infer<typeof trialResultSchema>
 

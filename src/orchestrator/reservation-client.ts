@@ -1,23 +1,26 @@
 /**
  * A worker's side of memory reservations: one held-open request per reservation.
  *
- * Owns: the lines of that conversation, and taking a granted reservation over to the next daemon when
- * the one that granted it dies. The ledger itself is the daemon's.
+ * Owns: waiting for a grant, and taking a granted reservation over to the next daemon when the one that
+ * granted it dies. The ledger itself is the daemon's, the lines of the conversation are the protocol's.
  */
-import http from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Kosa8Error, parseError } from '../errors/kosa8-error.js'
 import type { HeldReservation, Reservations, ReservationWish } from './reservations.js'
-import { reservationLineSchema, type ReservationLine, type ReservationRequest } from '../protocol/reservations.js'
+import { callMethod, openReservation } from '../protocol/client.js'
+import type { ReservationLine, ReservationRequest } from '../protocol/reservations.js'
 
 /** Time between attempts to reach a daemon that is not there, milliseconds. */
 const RECONNECT_MS = 500
 
+/** One held-open request: its lines, and the way to end it. Read by hand: leaving a loop would end it too. */
+interface Conversation {
+  lines: AsyncGenerator<ReservationLine, void>
+  close: () => void
+}
+
 /** Reservations from the daemon behind a unix socket. */
 export class ReservationClient implements Reservations {
-  /** Wall clock of the last line the daemon sent, or of the last answer; for idle workers. */
-  lastContactMs = performance.now()
-
   constructor(private readonly socketPath: string) {}
 
   async acquire(
@@ -29,7 +32,7 @@ export class ReservationClient implements Reservations {
       try {
         return await this.askOnce(request, options)
       } catch (error) {
-        if (Kosa8Error.isInstance(error) && error.code !== 'DAEMON_UNREACHABLE') throw error
+        if (!isUnreachable(error)) throw error
         options.signal.throwIfAborted()
         options.onWaiting('waits for the daemon')
         await delay(RECONNECT_MS, undefined, { signal: options.signal }).catch(() => undefined)
@@ -40,11 +43,10 @@ export class ReservationClient implements Reservations {
   private async askOnce(
     request: ReservationRequest, options: { signal: AbortSignal; onWaiting: (message: string) => void },
   ): Promise<HeldReservation> {
-    const conversation = new Conversation(this.socketPath, '/v1/reservations', request, () => { this.lastContactMs = performance.now() })
-    const onAbort = (): void => conversation.close()
-    options.signal.addEventListener('abort', onAbort, { once: true })
+    const conversation = this.converse(request)
+    options.signal.addEventListener('abort', conversation.close, { once: true })
     try {
-      for (let line = await conversation.next(); line !== null; line = await conversation.next()) {
+      for (let line = await nextLine(conversation); line !== null; line = await nextLine(conversation)) {
         if (line.type === 'granted') return new Held(this, request, line, conversation)
         if (line.type === 'waiting') options.onWaiting(line.message)
         else throw endOf(line)
@@ -55,75 +57,21 @@ export class ReservationClient implements Reservations {
       conversation.close()
       throw error
     } finally {
-      options.signal.removeEventListener('abort', onAbort)
+      options.signal.removeEventListener('abort', conversation.close)
     }
   }
 
-  /** Opens the conversation of a granted reservation again, with whatever daemon there is now. */
-  readopt(id: string, request: ReservationRequest): Conversation {
-    return new Conversation(this.socketPath, `/v1/reservations/${id}/adopt`, request, () => { this.lastContactMs = performance.now() })
+  /** Opens a conversation with whatever daemon there is now; with `adopt`, that of a granted reservation again. */
+  converse(request: ReservationRequest, adopt?: string): Conversation {
+    const closing = new AbortController()
+    const options = { signal: closing.signal, ...(adopt === undefined ? {} : { adopt }) }
+    return { lines: openReservation(this.socketPath, request, options), close: () => closing.abort() }
   }
 
   /** Sends a measurement; a daemon that is not there misses it. */
   reportUsage(id: string, privateBytes: number): void {
-    const body = JSON.stringify({ privateBytes, peakPrivateBytes: privateBytes })
-    const call = http.request({
-      socketPath: this.socketPath, path: `/v1/reservations/${id}/usage`, method: 'POST',
-      headers: { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) },
-    }, (response) => response.resume())
-    call.on('error', () => undefined)
-    call.end(body)
-  }
-}
-
-/** One held-open request and the lines it answers with. */
-class Conversation {
-  private readonly call: http.ClientRequest
-  private readonly answer: Promise<http.IncomingMessage>
-  private lines: AsyncGenerator<string, void> | null = null
-
-  constructor(socketPath: string, path: string, request: ReservationRequest, private readonly onContact: () => void) {
-    const body = JSON.stringify(request)
-    this.call = http.request({
-      socketPath, path, method: 'POST',
-      headers: { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) },
-    })
-    this.answer = new Promise((resolve, reject) => {
-      this.call.once('response', resolve)
-      this.call.on('error', (cause) => reject(new Kosa8Error('DAEMON_UNREACHABLE', 'the daemon does not answer', { cause })))
-    })
-    this.answer.catch(() => undefined)
-    this.call.end(body)
-  }
-
-  /** The next line; null once the connection has ended. Read by hand: leaving a loop would end the answer. */
-  async next(): Promise<ReservationLine | null> {
-    const answer = await this.answer
-    this.lines ??= splitLines(answer)
-    const { value, done } = await this.lines.next()
-    if (done === true) return null
-    this.onContact()
-    if (answer.statusCode !== 200) throw parseError((JSON.parse(value) as { error?: unknown }).error)
-    return reservationLineSchema.parse(JSON.parse(value))
-  }
-
-  close(): void {
-    this.call.destroy()
-  }
-}
-
-/** Whole lines of an answer. A connection that breaks ends them; what that means depends on what was said before. */
-async function* splitLines(answer: http.IncomingMessage): AsyncGenerator<string, void> {
-  let text = ''
-  try {
-    for await (const chunk of answer.setEncoding('utf8')) {
-      text += chunk as string
-      const lines = text.split('\n')
-      text = lines.pop() as string
-      yield* lines.filter((line) => line.trim() !== '')
-    }
-  } catch (error) {
-    if (Kosa8Error.isInstance(error)) throw error
+    callMethod(this.socketPath, 'reportUsage', { params: { id }, body: { privateBytes, peakPrivateBytes: privateBytes } })
+      .catch(() => undefined)
   }
 }
 
@@ -157,22 +105,31 @@ class Held implements HeldReservation {
   private async listen(): Promise<void> {
     while (!this.isReleased) {
       try {
-        for (let line = await this.conversation.next(); line !== null; line = await this.conversation.next()) {
+        for (let line = await nextLine(this.conversation); line !== null; line = await nextLine(this.conversation)) {
           if (line.type === 'granted' || line.type === 'waiting') continue
           this.withdrawal.abort(endOf(line))
           return
         }
       } catch (error) {
-        if (Kosa8Error.isInstance(error) && error.code !== 'DAEMON_UNREACHABLE') {
-          this.withdrawal.abort(new Kosa8Error('PREEMPTED', `the reservation is gone: ${error.message}`))
+        if (!isUnreachable(error)) {
+          this.withdrawal.abort(new Kosa8Error('PREEMPTED', `the reservation is gone: ${String(error)}`))
           return
         }
       }
       // The daemon has died. The trial goes on; the next daemon is asked to take the reservation over.
       await delay(RECONNECT_MS)
-      if (!this.isReleased) this.conversation = this.client.readopt(this.granted.id, this.request)
+      if (!this.isReleased) this.conversation = this.client.converse(this.request, this.granted.id)
     }
   }
+}
+
+async function nextLine(conversation: Conversation): Promise<ReservationLine | null> {
+  const { value, done } = await conversation.lines.next()
+  return done === true ? null : value
+}
+
+function isUnreachable(error: unknown): boolean {
+  return Kosa8Error.isInstance(error) && error.code === 'DAEMON_UNREACHABLE'
 }
 
 function endOf(line: Exclude<ReservationLine, { type: 'granted' | 'waiting' }>): Kosa8Error {

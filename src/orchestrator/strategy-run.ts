@@ -10,6 +10,7 @@ import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 import type { ApproachPlan, TrialState } from '../model/run.js'
 import type { Strategy, StrategyCommandResult, StrategyContext, StrategyOutcome } from '../model/strategy.js'
 import type { Sandbox } from '../sandbox/sandbox.js'
+import { countOf } from '../util/count-of.js'
 import { exitStatusOf, WORKSPACE_PATH } from './guest-workspace.js'
 import { networkEnvironment } from './host-certificates.js'
 import type { TrialLog } from './trial-log.js'
@@ -127,9 +128,10 @@ function createContext(run: StrategyRun, signal: AbortSignal, notes: string[]): 
 
 function noteLeftovers(leftovers: LeftoverProcess[], log: TrialLog, notes: string[]): void {
   if (leftovers.length === 0) return
+  const count = countOf(leftovers.length, 'process', 'processes')
   const names = [...new Set(leftovers.map((process) => process.name))].join(', ')
-  log.line(`stopped ${leftovers.length} process(es) left behind: ${names}`)
-  notes.push(`left ${leftovers.length} process(es) running: ${names}`)
+  log.line(`stopped ${count} left behind: ${names}`)
+  notes.push(`left ${count} running: ${names}`)
 }
 
 /** Waits for the strategy, but once aborted only as long as its code is given to notice. */

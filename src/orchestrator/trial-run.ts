@@ -19,6 +19,7 @@ import type { ApproachPlan, RunPlan, TrialPhase, TrialRecord } from '../model/ru
 import type { SandboxHost } from '../sandbox/sandbox-host.js'
 import type { Sandbox } from '../sandbox/sandbox.js'
 import { CleanupStack } from '../util/cleanup.js'
+import { countOf } from '../util/count-of.js'
 import { createGuestWorkspace } from './guest-workspace.js'
 import { MemoryWatch } from './memory-watch.js'
 import { checkParameters, loadStrategy } from './strategy-loader.js'
@@ -181,7 +182,7 @@ async function testClone(
   const tampered = [...touched.changed, ...touched.addedConfigs]
   const first = await runTests(sandbox, plan, log, signal)
   if (tampered.length === 0) return { tests: first, ownTests: null, tampered }
-  log.line(`the approach changed ${tampered.length} test file(s); testing again with the original ones`)
+  log.line(`the approach changed ${countOf(tampered.length, 'test file')}; testing again with the original ones`)
   run.reporter.phase('testing', 'again, with the original test files')
   await restoreTestFiles(workspace, run.plan.base, touched, signal)
   return { tests: await runTests(sandbox, plan, log, signal), ownTests: first, tampered }

@@ -16,6 +16,7 @@ import type { Sandbox } from '../sandbox/sandbox.js'
 import type { NewRunEvent } from '../store/event-log.js'
 import type { Paths } from '../store/paths.js'
 import type { RunStore } from '../store/run-store.js'
+import { countOf } from '../util/count-of.js'
 import { createDeferred } from '../util/deferred.js'
 import type { HeldReservation, Reservations } from './reservations.js'
 import { runTrial } from './trial-run.js'
@@ -231,11 +232,11 @@ function errorRecordOf(claim: ClaimedTrial, plan: RunPlan | null, error: Kosa8Er
   }
 }
 
-/** One line for progress displays; names and numbers only, nothing the guest wrote. */
+/** One line for progress displays, beside the state; names and numbers only, nothing the guest wrote. */
 function summarise(record: TrialRecord): string {
   if (record.error !== null) return record.error.message
-  const parts = [record.state as string]
-  if (record.diff !== null) parts.push(`${record.diff.files} file(s), +${record.diff.insertions} -${record.diff.deletions}`)
+  const parts: string[] = []
+  if (record.diff !== null) parts.push(`${countOf(record.diff.files, 'file')}, +${record.diff.insertions} -${record.diff.deletions}`)
   if (record.tests !== null) {
     const passed = record.tests.cases.filter(({ status }) => status === 'passed').length
     parts.push(record.tests.cases.length === 0 ? record.tests.reason ?? 'no tests' : `${passed}/${record.tests.cases.length} tests passed`)

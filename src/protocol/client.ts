@@ -103,16 +103,17 @@ export async function openExecSocket(socketPath: string, sandbox: string): Promi
  */
 export async function* openReservation(
   socketPath: string, wanted: ReservationRequest, options: { signal: AbortSignal; adopt?: string },
-): AsyncGenerator<ReservationLine> {
+): AsyncGenerator<ReservationLine, void> {
   const path = options.adopt === undefined ? STREAM_PATHS.reserve : fillPath(STREAM_PATHS.adopt, { id: options.adopt })
-  const answer = await openStream(socketPath, { verb: 'POST', path, json: wanted, signal: options.signal })
+  let answer: IncomingMessage | undefined
   try {
-    for await (const line of splitLines(answer)) yield reservationLineSchema.parse(JSON.parse(line))
+    answer = await openStream(socketPath, { verb: 'POST', path, json: wanted, signal: options.signal })
+    for await (const line of splitLines(answer)) if (line !== '') yield reservationLineSchema.parse(JSON.parse(line))
   } catch (error) {
     if (options.signal.aborted) return
-    throw unreachable(error as Error, socketPath)
+    throw Kosa8Error.isInstance(error) ? error : unreachable(error as Error, socketPath)
   } finally {
-    answer.destroy()
+    answer?.destroy()
   }
 }
 

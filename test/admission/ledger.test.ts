@@ -32,7 +32,7 @@ beforeEach(() => {
 const reservedMib = () => ledger.status().reservedBytes / MIB
 
 describe('the ledger', () => {
-  it('never promises more than the budget to 64 requests at once, and serves them all', async () => {
+  it('never promises more than the budget to 64 requests at once, and serves them all (invariant 7)', async () => {
     let live = 0
     let most = 0
     await Promise.all(Array.from({ length: 64 }, async (_, index) => {

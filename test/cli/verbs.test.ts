@@ -49,7 +49,9 @@ describe('kosa8 runs', () => {
     expect((await type(`runs show ${RUN_ID}`)).stdout).toContain(`run ${RUN_ID}: completed`)
     expect(JSON.parse((await type('runs show latest --json')).stdout)).toEqual(runDocument())
     expect(await type('runs show r20260102-030405-ffffffff')).toMatchObject({ status: 2, stderr: expect.stringContaining('there is no run') as string })
-    expect(await type('runs show nonsense')).toMatchObject({ status: 2, stderr: 'kosa8: path id: not the id of a run\n' })
+    expect(await type('runs show nonsense')).toMatchObject({
+      status: 2, stderr: 'kosa8: there is no run "nonsense"\nhint: list the runs with: kosa8 runs; the newest one is called latest\n',
+    })
   })
 
   it('shows where a run is that goes on', async () => {

@@ -75,7 +75,7 @@ test.each([
   ['a message that is too short', frame(FRAME_TYPE.startFailed, 1, u32(2))],
   ['a text of impossible length', frame(FRAME_TYPE.startFailed, 1, u32(2, 0xffffffff))],
   ['an unknown type', Buffer.concat([started, frame(0xee, 1, u32())])],
-])('a guest that sends %s ends the session with GUEST_PROTOCOL', async (_what, bytes) => {
+])('a guest that sends %s ends the session with GUEST_PROTOCOL (invariant 10)', async (_what, bytes) => {
   const guest = await openWithGuest()
   const running = session?.exec({ argv: ['x'], stdin: true }).then(async (process) => {
     await process.exited

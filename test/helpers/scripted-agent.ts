@@ -64,7 +64,7 @@ export class ScriptedAgent implements FakeGuest {
   }
 
   save(): string {
-    return ''
+    return 'an agent'
   }
 
   setPaused(): void {

@@ -105,7 +105,7 @@ describe('the life of a run', () => {
 })
 
 describe('the record of a trial', () => {
-  it('is accepted once, whatever the attempt', async () => {
+  it('is accepted once, whatever the attempt (invariant 5)', async () => {
     expect(await store.storeTrialRecord(run, aTrialRecord(run, { attempt: 1 }))).toEqual({ accepted: true })
     expect(await store.storeTrialRecord(run, aTrialRecord(run, { attempt: 2 }))).toEqual({ accepted: false, reason: 'stored' })
     expect(await store.readTrialRecords(run)).toEqual([aTrialRecord(run, { attempt: 1 })])

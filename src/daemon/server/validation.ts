@@ -8,7 +8,10 @@ export function validate<Schema extends z.ZodType>(schema: Schema, value: unknow
   if (parsed.success) return parsed.data
   const issue = parsed.error.issues[0]
   const field = issue?.path.join('.') ?? ''
-  throw new Kosa8Error('USAGE', `${what}${field === '' ? '' : ` ${field}`}: ${issue?.message ?? 'invalid'}`, {
+  // A name or id in a path is what the user typed: it says more than the parameter's name.
+  const typed = what === 'path' ? (value as Record<string, unknown>)[field] : undefined
+  const place = typeof typed === 'string' ? JSON.stringify(typed) : `${what}${field === '' ? '' : ` ${field}`}`
+  throw new Kosa8Error('USAGE', `${place}: ${issue?.message ?? 'invalid'}`, {
     details: { issues: parsed.error.issues.slice(0, 20).map(({ path, message }) => ({ path: path.map(String), message })) },
   })
 }

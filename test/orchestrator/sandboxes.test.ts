@@ -1,0 +1,124 @@
+/** Named sandboxes over fake machines: what a clone takes over, and that nothing starts without memory. */
+import { mkdir, writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { Ledger } from '../../src/admission/ledger.js'
+import { CheckpointCatalog } from '../../src/checkpoint/catalog.js'
+import { Kosa8Error } from '../../src/errors/kosa8-error.js'
+import { imageFolder, IMAGE_FILES, type ImageManifest } from '../../src/image/store.js'
+import type { CheckpointId, SandboxName } from '../../src/model/ids.js'
+import { Sandboxes } from '../../src/orchestrator/sandboxes.js'
+import { ReservationStore } from '../../src/store/reservation-store.js'
+import { SandboxStore } from '../../src/store/sandbox-store.js'
+import { systemClock } from '../../src/util/clock.js'
+import { ownProcessIdentity } from '../../src/util/process-identity.js'
+import { FakeHost } from '../helpers/fake-host.js'
+
+const MIB = 2 ** 20
+const SHAPE = { memoryMib: 3, cpus: 2, network: 'none' } as const
+const name = (text: string): SandboxName => text as SandboxName
+
+let home: FakeHost
+let ledger: Ledger
+let budgetMib: number
+let sandboxes: Sandboxes
+let errors: string[]
+
+beforeEach(async () => {
+  home = await FakeHost.open()
+  await writeImage(home.paths.images, 'small')
+  budgetMib = 1000
+  errors = []
+  const { paths, host, machines } = home
+  ledger = new Ledger({ budgetBytes: () => budgetMib * MIB, memory: new ReservationStore(paths) })
+  sandboxes = new Sandboxes({
+    host, machines, paths, clock: systemClock, caBundle: null, store: new SandboxStore(paths),
+    catalog: new CheckpointCatalog({ checkpoints: paths.checkpoints, layers: paths.layers }),
+    reserve: async (holder, memoryMib) => {
+      const answer = await ledger.tryReserve({ bytes: memoryMib * MIB, holder, kind: 'sandbox', owner: ownProcessIdentity() })
+      if (answer.admitted) return answer.reservation
+      throw new Kosa8Error('MEMORY_INSUFFICIENT', answer.message)
+    },
+    release: (id) => ledger.release(id), onError: (message) => errors.push(message),
+  })
+})
+
+afterEach(() => home.close())
+
+/** An image as far as fake machines need one: they never read its files. */
+async function writeImage(images: string, image: string): Promise<void> {
+  const manifest: ImageManifest = {
+    format: 'kosa8.image/1', name: image, hash: '0'.repeat(16), description: '', createdAt: '2026-01-01T00:00:00Z', source: '',
+    kernelVersion: '', packages: {}, sizes: { kernelBytes: 0, initrdBytes: 0, rootDiskBytes: 0 }, rootDiskSizeBytes: 0,
+  }
+  const folder = imageFolder(images, image, manifest.hash)
+  await mkdir(folder, { recursive: true })
+  await writeFile(path.join(folder, IMAGE_FILES.manifest), JSON.stringify(manifest))
+}
+
+const create = (wanted = 'source') =>
+  sandboxes.create({ name: name(wanted), image: 'small', memoryMib: SHAPE.memoryMib, cpus: SHAPE.cpus, egress: 'deny' })
+const shapeOf = async (wanted: string) => (await sandboxes.machineOf(name(wanted))).machine.handle.shape
+const machineCount = async (): Promise<number> => (await home.left()).records
+const reservedMib = (): number => ledger.status().reservedBytes / MIB
+
+describe('a clone has the memory, processors, image and egress of its parent (invariant 8)', () => {
+  it('when a live sandbox is forked, and when its clone is forked again', async () => {
+    await create()
+    expect(await sandboxes.fork(name('source'), [name('child')])).toEqual([{ name: 'child', error: null }])
+    expect(await sandboxes.fork(name('child'), [name('grandchild')])).toEqual([{ name: 'grandchild', error: null }])
+    for (const one of ['child', 'grandchild']) {
+      expect(await sandboxes.read(name(one))).toMatchObject({ image: 'small', shape: SHAPE, egress: 'deny' })
+      expect(await shapeOf(one)).toEqual(SHAPE)
+    }
+    expect(reservedMib()).toBe(3 * SHAPE.memoryMib)
+  })
+
+  it('when a sandbox is put back to a checkpoint', async () => {
+    const source = await create()
+    const { id } = await sandboxes.checkpoint(name('source'), { label: null })
+    await sandboxes.restore(name('source'), id)
+    const restored = await sandboxes.machineOf(name('source'))
+    expect(restored.machine.handle).toMatchObject({ shape: SHAPE, image: source.machine.handle.image })
+    expect(restored.machine.handle.id).not.toBe(source.machine.handle.id)
+    expect(reservedMib()).toBe(SHAPE.memoryMib)
+  })
+})
+
+describe('no machine starts without a reservation (invariant 7)', () => {
+  it('among 64 sandboxes asked for at once: as many as there is memory for, the others are refused and leave nothing', async () => {
+    budgetMib = 10 * SHAPE.memoryMib
+    const ends = await Promise.allSettled(Array.from({ length: 64 }, (_, index) => create(`box-${index}`)))
+    const refused = ends.filter((end) => end.status === 'rejected').map(({ reason }) => (reason as Kosa8Error).code)
+    expect(refused).toEqual(Array.from({ length: 54 }, () => 'MEMORY_INSUFFICIENT'))
+    expect({ machines: await machineCount(), reserved: reservedMib(), names: (await sandboxes.list()).length })
+      .toEqual({ machines: 10, reserved: budgetMib, names: 10 })
+  })
+
+  it('neither for a fork, a clone that is lent nor a machine that comes back', async () => {
+    await create()
+    const { id, manifest } = await sandboxes.checkpoint(name('source'), { label: null })
+    await sandboxes.endMachine(name('source'))
+    await create('other')
+    budgetMib = reservedMib()
+    const noMemory = { code: 'MEMORY_INSUFFICIENT' }
+    await expect(sandboxes.restore(name('source'), id)).rejects.toMatchObject(noMemory)
+    await expect(sandboxes.withClone(name('source'), id, new AbortController().signal, async () => 'used')).rejects.toMatchObject(noMemory)
+    await expect(sandboxes.createFromCheckpoint(name('third'), manifest, await sandboxes.read(name('source')))).rejects.toMatchObject(noMemory)
+    expect(await sandboxes.fork(name('other'), [name('child')])).toMatchObject([{ error: noMemory }])
+    expect({ machines: await machineCount(), reserved: reservedMib() }).toEqual({ machines: 1, reserved: SHAPE.memoryMib })
+    expect((await sandboxes.list()).map((record) => record.name).sort()).toEqual(['other', 'source'])
+  })
+
+  it('and the memory is given back when the machine could not be started', async () => {
+    home.driver.script.failNext('boot')
+    await expect(create()).rejects.toThrow(/boot was told to fail/)
+    await create()
+    const { id } = await sandboxes.checkpoint(name('source'), { label: null })
+    home.driver.script.failNext('restore')
+    await expect(sandboxes.restore(name('source'), id)).rejects.toThrow(/restore was told to fail/)
+    expect({ machines: await machineCount(), reserved: reservedMib() }).toEqual({ machines: 0, reserved: 0 })
+    await sandboxes.restore(name('source'), 'source-ckpt-1' as CheckpointId)
+    expect(errors).toEqual([])
+  })
+})

@@ -1,0 +1,106 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import type { TrialRecord } from '../../src/model/run.js'
+import type { Reservations } from '../../src/orchestrator/reservations.js'
+import type { SandboxHost } from '../../src/sandbox/sandbox-host.js'
+import { createDeferred } from '../../src/util/deferred.js'
+import { PLENTY, TrialBench } from './trial-bench.js'
+
+let bench: TrialBench
+
+beforeEach(async () => { bench = await TrialBench.open() })
+afterEach(() => bench.close())
+
+describe('a trial', () => {
+  it('has its result on disk before its clone is destroyed (invariant 5)', async () => {
+    const { run, trials } = await bench.enqueue(1)
+    const seen: { record: TrialRecord | null; machines: number }[] = []
+    const host = bench.home.host
+    const destroy = host.destroy.bind(host)
+    host.destroy = async (sandbox) => {
+      seen.push({ record: await bench.queues.store.readTrialRecord({ run, ...trials[0]! }), machines: (await bench.home.left()).records })
+      await destroy(sandbox)
+    }
+    const worker = await bench.work()
+    await bench.records(run, 1)
+    await worker.stop()
+    expect(seen).toEqual([{ record: expect.objectContaining({ state: 'completed', attempt: 1 }) as TrialRecord, machines: 1 }])
+    expect((await bench.home.left()).records).toBe(0)
+  })
+
+  it('whose result cannot be stored leaves no clone, and is tried again', async () => {
+    const { run } = await bench.enqueue(1)
+    let failures = 0
+    const runs = Object.create(bench.queues.store) as typeof bench.queues.store
+    runs.storeTrialRecord = async (id, record) => {
+      if (failures++ === 0) throw Object.assign(new Error('no space left'), { code: 'ENOSPC' })
+      return bench.queues.store.storeTrialRecord(id, record)
+    }
+    const worker = await bench.work({ runs })
+    expect(await bench.records(run, 1)).toMatchObject([{ attempt: 2, state: 'completed' }])
+    await worker.stop()
+    expect((await bench.home.left()).records).toBe(0)
+  })
+
+  it('that is delivered a second time while the first is at work has one result and no second machine (invariant 5)', async () => {
+    const { run } = await bench.enqueue(1)
+    const isCloned = createDeferred<void>()
+    const mayGoOn = createDeferred<void>()
+    // The first delivery has its clone and stands still, as a worker does whose event loop is blocked.
+    const first = await bench.work({
+      runs: Object.assign(Object.create(bench.queues.store) as typeof bench.queues.store, {
+        storeTrialRecord: async (id: typeof run, record: TrialRecord) => {
+          isCloned.resolve()
+          await mayGoOn.promise
+          return bench.queues.store.storeTrialRecord(id, record)
+        },
+      }),
+    })
+    await isCloned.promise
+    await (await bench.queues.queue()).releaseClaims(first.name)
+    const second = await bench.work()
+    const [record] = await bench.records(run, 1)
+    expect(record).toMatchObject({ attempt: 2, state: 'completed' })
+    mayGoOn.resolve()
+    await Promise.all([first.stop(), second.stop()])
+    expect(await bench.queues.store.readTrialRecords(run)).toEqual([record])
+    expect(bench.errors.join()).toMatch(/attempt 1, not accepted: (stored|superseded)/)
+    expect((await bench.home.left()).records).toBe(0)
+  })
+
+  it('starts no machine before its memory is granted, and gives the memory back after its machine is gone (invariant 7)', async () => {
+    const count = 64
+    const { run } = await bench.enqueue(count)
+    let granted = 0
+    let most = 0
+    const budget = 5
+    const waiters: (() => void)[] = []
+    const machinesNow = async (): Promise<number> => (await bench.home.left()).records
+    const faults: string[] = []
+    const reservations: Reservations = {
+      acquire: async (wish, options) => {
+        while (granted >= budget) await new Promise<void>((resolve) => waiters.push(resolve))
+        granted += 1
+        most = Math.max(most, granted)
+        const held = await PLENTY.acquire(wish, options)
+        return { ...held, release: () => {
+          granted -= 1
+          waiters.splice(0).forEach((wake) => wake())
+        } }
+      },
+    }
+    const host = bench.home.host
+    const clone = host.clone.bind(host)
+    host.clone = async (options: Parameters<SandboxHost['clone']>[0]) => {
+      const sandbox = await clone(options)
+      const machines = await machinesNow()
+      if (machines > granted) faults.push(`${machines} machines with ${granted} reservations`)
+      return sandbox
+    }
+    const worker = await bench.work({ reservations })
+    const records = await bench.records(run, count)
+    await worker.stop()
+    expect(faults).toEqual([])
+    expect(records.map(({ state }) => state)).toEqual(Array.from({ length: count }, () => 'completed'))
+    expect({ most, granted, machines: await machinesNow() }).toEqual({ most: budget, granted: 0, machines: 0 })
+  })
+})
