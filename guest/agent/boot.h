@@ -3,10 +3,14 @@
 #ifndef KOSA8_BOOT_H
 #define KOSA8_BOOT_H
 
+#include <stdbool.h>
+
 #define GROUPS_FOLDER "/sys/fs/cgroup/kosa8"
 
 /* Does everything up to the root file system, mounts and network. */
 void boot_machine(void);
+/* Whether there is a way out of the machine but the port. */
+bool machine_has_card(void);
 /* Opens the port the host talks through, nonblocking. */
 int open_agent_port(void);
 /* Prints what failed (with errno) and powers the machine off. */

@@ -22,6 +22,9 @@ enum { DEPTH_MAX = 16 };
 
 static int root_fd = -1;
 static uint32_t last_number;
+/* An empty group made in a quiet moment: a clone's first command does not wait for the making of one. */
+static struct group spare;
+static int spare_fd = -1;
 
 bool groups_init(const char *folder) {
   if (folder == NULL) return true;
@@ -40,9 +43,8 @@ static int open_group(const struct group *group) {
   return openat(root_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-bool group_create(struct group *group, int *folder_fd) {
-  group->number = ++last_number;
-  group->leader = 0;
+static bool make_group(struct group *group, int *folder_fd) {
+  *group = (struct group){.number = ++last_number};
   *folder_fd = -1;
   if (root_fd < 0) return true;
   char name[16];
@@ -50,6 +52,18 @@ bool group_create(struct group *group, int *folder_fd) {
   if (mkdirat(root_fd, name, 0755) != 0) return false;
   *folder_fd = open_group(group);
   return *folder_fd >= 0;
+}
+
+void group_keep_spare(void) {
+  if (root_fd >= 0 && spare_fd < 0) make_group(&spare, &spare_fd);
+}
+
+bool group_create(struct group *group, int *folder_fd) {
+  if (spare_fd < 0) return make_group(group, folder_fd);
+  *group = spare;
+  *folder_fd = spare_fd;
+  spare_fd = -1;
+  return true;
 }
 
 /* CLONE_INTO_CGROUP spares the move of a running process, which waits for a grace period of the kernel. */

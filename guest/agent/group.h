@@ -19,6 +19,8 @@ struct group {
 bool groups_init(const char *folder);
 bool groups_are_cgroups(void);
 
+/* Makes the next group ahead, if there is none yet; for moments in which nobody waits. */
+void group_keep_spare(void);
 /* Makes a new group. *folder_fd is to be handed to spawn_into_group() and closed, or -1. */
 bool group_create(struct group *group, int *folder_fd);
 /* Forks into the group. Returns as fork() does. */

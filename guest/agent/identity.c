@@ -10,12 +10,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "clock.h"
+#include "boot.h"
 #include "connections.h"
 #include "group.h"
 #include "process.h"
@@ -25,6 +27,59 @@ enum { HOOK_LIMIT_MS = 2000, THAW_LIMIT_MS = 2000 };
 
 static const char HOOK[] = "/etc/kosa8/on-clone";
 static const char HOOK_GROUP[] = "/sys/fs/cgroup/kosa8-hook";
+
+/* What tells a machine's name lies in memory and is open from the boot on: a restored machine writes a few
+ * bytes, and its disk is not touched. */
+enum identity_file { FILE_HOSTNAME, FILE_MACHINE_ID, FILE_CLONE_ID, FILE_COUNT };
+
+static struct {
+  const char *path;
+  mode_t mode;
+  const char *shown_at; /* where everybody looks for it; NULL: at its path */
+  int fd;
+} files[FILE_COUNT] = {
+  {"/run/kosa8/hostname", 0644, "/etc/hostname", -1},
+  {"/run/kosa8/machine-id", 0444, "/etc/machine-id", -1},
+  {"/run/kosa8/clone-id", 0444, NULL, -1},
+};
+static int random_fd = -1;
+
+static bool open_file(enum identity_file file) {
+  files[file].fd = open(files[file].path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, files[file].mode);
+  return files[file].fd >= 0 && fchmod(files[file].fd, files[file].mode) == 0;
+}
+
+/* Whatever was there before: an image may have a link or nothing at that place. */
+static bool show_file(enum identity_file file) {
+  const char *place = files[file].shown_at;
+  struct stat stat;
+  if (lstat(place, &stat) != 0 || !S_ISREG(stat.st_mode)) {
+    unlink(place);
+    int fd = open(place, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, files[file].mode);
+    if (fd < 0) return false;
+    close(fd);
+  }
+  return mount(files[file].path, place, NULL, MS_BIND, NULL) == 0;
+}
+
+const char *prepare_identity(void) {
+  for (int file = 0; file < FILE_COUNT; file++) {
+    if (!open_file(file)) return files[file].path;
+    if (files[file].shown_at != NULL && !show_file(file)) return files[file].shown_at;
+  }
+  random_fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
+  return random_fd < 0 ? "/dev/urandom" : NULL;
+}
+
+static bool rewrite(enum identity_file file, const char *line) {
+  struct stat stat;
+  off_t length = (off_t)strlen(line);
+  if (fstat(files[file].fd, &stat) != 0) return false;
+  /* Somebody removed it. */
+  if (stat.st_nlink == 0) return replace_file(files[file].path, line, files[file].mode);
+  return pwrite(files[file].fd, line, (size_t)length, 0) == length &&
+         (stat.st_size <= length || ftruncate(files[file].fd, length) == 0);
+}
 
 static uint32_t error_of(bool done) {
   return done ? 0 : (uint32_t)(errno != 0 ? errno : EIO);
@@ -37,17 +92,15 @@ static void reseed(const uint8_t *entropy, uint32_t *added, uint32_t *reseeded) 
     uint8_t bytes[ENTROPY_BYTES];
   } pool = {.header = {.entropy_count = ENTROPY_BYTES * 8, .buf_size = ENTROPY_BYTES}};
   memcpy(pool.header.buf, entropy, ENTROPY_BYTES);
-  int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
-  *added = error_of(fd >= 0 && ioctl(fd, RNDADDENTROPY, &pool) == 0);
-  *reseeded = error_of(fd >= 0 && ioctl(fd, RNDRESEEDCRNG) == 0);
+  *added = error_of(ioctl(random_fd, RNDADDENTROPY, &pool) == 0);
+  *reseeded = error_of(ioctl(random_fd, RNDRESEEDCRNG) == 0);
   explicit_bzero(&pool, sizeof pool);
-  if (fd >= 0) close(fd);
 }
 
 static uint32_t set_hostname(const char *hostname) {
   char line[HOSTNAME_MAX + 2];
   snprintf(line, sizeof line, "%s\n", hostname);
-  return error_of(sethostname(hostname, strlen(hostname)) == 0 && replace_file("/etc/hostname", line, 0644));
+  return error_of(sethostname(hostname, strlen(hostname)) == 0 && rewrite(FILE_HOSTNAME, line));
 }
 
 static uint32_t set_machine_id(const char *machine_id) {
@@ -55,7 +108,7 @@ static uint32_t set_machine_id(const char *machine_id) {
   char line[MACHINE_ID_LENGTH + 2];
   struct stat stat;
   snprintf(line, sizeof line, "%s\n", machine_id);
-  bool done = replace_file("/etc/machine-id", line, 0444);
+  bool done = rewrite(FILE_MACHINE_ID, line);
   if (done && lstat(dbus, &stat) == 0 && S_ISREG(stat.st_mode)) done = replace_file(dbus, line, 0444);
   return error_of(done);
 }
@@ -63,8 +116,7 @@ static uint32_t set_machine_id(const char *machine_id) {
 static uint32_t set_clone_id(const char *clone_id) {
   char line[CLONE_ID_MAX + 2];
   snprintf(line, sizeof line, "%s\n", clone_id);
-  if (mkdir("/run/kosa8", 0755) != 0 && errno != EEXIST) return error_of(false);
-  return error_of(replace_file("/run/kosa8/clone-id", line, 0444));
+  return error_of(rewrite(FILE_CLONE_ID, line));
 }
 
 static _Noreturn void run_hook_child(const char *clone_id) {
@@ -107,7 +159,7 @@ static uint32_t run_hook(const char *clone_id) {
 void repair_identity(const struct identity_request *request, uint32_t results[STEP_COUNT]) {
   for (int step = 0; step < STEP_COUNT; step++) results[step] = ECANCELED;
   results[STEP_CLOCK] = clock_set(request->realtime_ns);
-  connections_abort_outside();
+  if (machine_has_card()) connections_abort_outside();
   reseed(request->entropy, &results[STEP_ENTROPY], &results[STEP_RESEED]);
   results[STEP_HOSTNAME] = set_hostname(request->hostname);
   results[STEP_MACHINE_ID] = set_machine_id(request->machine_id);

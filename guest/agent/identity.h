@@ -18,6 +18,9 @@ enum identity_step {
   STEP_COUNT,
 };
 
+/* At boot, with /run mounted: makes the files a repair writes. Returns NULL, or what failed with errno set. */
+const char *prepare_identity(void);
+
 /* Does every step and stores each one's errno (0: done). The processes are thawed only if all steps
  * before succeeded; the hook's result alone does not count. */
 void repair_identity(const struct identity_request *request, uint32_t results[STEP_COUNT]);

@@ -106,6 +106,7 @@ static void answer_identity(const struct frame *frame) {
 
 /* Freezing that does not come to an end in time is taken back: the machine is as it was, or frozen. */
 static void answer_freeze(const struct frame *frame, bool freeze) {
+  if (freeze) group_keep_spare(); /* for the first command of every clone */
   if (is_init && frame->length == 8) (freeze ? clock_note : clock_catch_up)(get_u64(frame->payload));
   int error = groups_freeze(freeze, FREEZE_LIMIT_MS);
   if (error == 0) is_frozen = freeze;
@@ -228,6 +229,7 @@ static _Noreturn void serve(void) {
     bool done = read_port();
     done |= streams_step(is_frozen);
     done |= write_port();
+    if (!done && streams_are_none()) group_keep_spare();
     wait_for_events(done);
   }
 }

@@ -110,7 +110,9 @@ static const char **build_environment(const struct exec_request *request, const 
   snprintf(logname, sizeof logname, "LOGNAME=%s", account->name);
   snprintf(shell, sizeof shell, "SHELL=%s", account->shell[0] != 0 ? account->shell : "/bin/sh");
   const char *defaults[] = {
-    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", home, user, logname, shell,
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", home, user, logname, shell,
+    /* LANG would have each program look for a dozen files that say no more than this. */
+    is_set(request, "LANG=") ? NULL : "LC_CTYPE=C.UTF-8",
     request->flags & EXEC_PTY ? "TERM=xterm-256color" : NULL,
   };
   const size_t default_count = sizeof defaults / sizeof *defaults;

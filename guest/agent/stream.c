@@ -329,8 +329,10 @@ static void note_leftover(pid_t pid, void *context) {
 
 void stream_close(struct stream *stream) {
   if (stream->closing) return;
-  group_visit(&stream->process.group, LEFTOVERS_MAX, note_leftover, stream);
-  group_signal(&stream->process.group, SIGKILL);
+  if (!stream->exited || !group_is_empty(&stream->process.group)) {
+    group_visit(&stream->process.group, LEFTOVERS_MAX, note_leftover, stream);
+    group_signal(&stream->process.group, SIGKILL);
+  }
   drop_input(stream);
   stream->closing = true;
   stream->recheck = true;
@@ -388,6 +390,8 @@ static bool step_detached(struct stream *stream) {
 
 static bool step_stream(struct stream *stream, bool frozen) {
   if (!outbox_has_room()) return false;
+  /* A group is removed in the step after its last frame: the host does not wait for that. */
+  if (stream->id == 0 && outbox_is_empty() && step_detached(stream)) return true;
   bool done = read_start(stream);
   done |= write_input(stream);
   give_credit(stream);
@@ -397,7 +401,6 @@ static bool step_stream(struct stream *stream, bool frozen) {
   }
   if (stream->id != 0 && stream->exited && stream->started && !stream->exit_sent) send_exit(stream);
   if (stream->id != 0 && stream->closing) done |= step_close(stream);
-  if (stream->id == 0) done |= step_detached(stream);
   return done;
 }
 
@@ -427,6 +430,10 @@ bool streams_step(bool frozen) {
   for (struct stream *stream = streams; stream != NULL; stream = stream->next) done |= step_stream(stream, frozen);
   turn_streams();
   return done;
+}
+
+bool streams_are_none(void) {
+  return streams == NULL;
 }
 
 int streams_wait_ms(void) {

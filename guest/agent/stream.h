@@ -49,6 +49,7 @@ void streams_on_child_end(pid_t pid, int status);
 /* Does what can be done without waiting, each stream a little in turn; true if anything was done.
  * While frozen nothing is read from commands, so that the channel stays at a frame boundary. */
 bool streams_step(bool frozen);
+bool streams_are_none(void);
 /* How long the loop may wait, in milliseconds; -1 for ever. */
 int streams_wait_ms(void);
 void streams_kill_all(void);

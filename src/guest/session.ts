@@ -9,7 +9,7 @@ import type { Readable, Writable } from 'node:stream'
 /** A command to run in the guest, without a shell. */
 export interface GuestCommand {
   argv: string[]
-  /** Added to the agent's small default environment (PATH, HOME, LANG). */
+  /** Added to the agent's small default environment (PATH, HOME, LC_CTYPE). */
   env?: Record<string, string> | undefined
   /** Absolute path in the guest; `/` by default. */
   cwd?: string | undefined

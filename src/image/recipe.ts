@@ -62,8 +62,6 @@ const recipeSchema = z.strictObject({
   disk: z.strictObject({
     /** Size the guest sees; the file is sparse. */
     sizeMib: z.number().int().min(16).max(1024 * 1024),
-    /** Each clone's overlay grows by its journal, so it is small. */
-    journalMib: z.number().int().min(4).max(1024),
   }),
 })
 /** Everything an image is made of. */

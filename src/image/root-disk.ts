@@ -15,16 +15,18 @@ import type { BuildStep, BuildSteps } from './steps.js'
 
 /**
  * Features are listed in full so that every host's mke2fs makes the same. No metadata checksums:
- * they cost time under software emulation and guard against nothing in a read-only base image.
+ * they cost time under software emulation and guard against nothing in a read-only base image. No journal: a disk is
+ * never mounted again after a crash, it goes back to a checkpoint together with the memory. `resize_inode` with room
+ * for 1 TiB: the agent makes the file system as large as the sandbox's disk.
  */
 const FEATURES = [
-  'none', 'has_journal', 'ext_attr', 'dir_index', 'filetype', 'extent', '64bit', 'flex_bg', 'sparse_super',
+  'none', 'resize_inode', 'ext_attr', 'dir_index', 'filetype', 'extent', '64bit', 'flex_bg', 'sparse_super',
   'large_file', 'huge_file', 'dir_nlink', 'extra_isize', 'uninit_bg',
 ].join(',')
 
 /**
  * The inode tables are written now, not by a kernel thread in every guest, and the copy leaves them out as holes.
- * $1 root archive, $2 layer, $3 disk file, $4 size in MiB, $5 journal in MiB, $6 features.
+ * $1 root archive, $2 layer, $3 disk file, $4 size in MiB, $5 features.
  */
 const MAKE_DISK = `set -eu
 mkdir root
@@ -32,8 +34,8 @@ tar --use-compress-program=zstd -xf "$1" --numeric-owner --same-owner --same-per
 tar -C "$2" --owner=0 --group=0 --numeric-owner -cf layer.tar .
 tar -C root --same-owner --no-overwrite-dir --keep-directory-symlink -xf layer.tar
 mkdir -p root/dev root/proc root/sys root/run root/tmp
-mke2fs -q -F -t ext4 -b 4096 -I 256 -i 16384 -m 0 -L kosa8 -O "$6" -J "size=$5" \\
-  -E lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0 -d root disk "$4M"
+mke2fs -q -F -t ext4 -b 4096 -I 256 -i 16384 -m 0 -L kosa8 -O "$5" \\
+  -E lazy_itable_init=0,resize=268435456,root_owner=0:0 -d root disk "$4M"
 cp --sparse=always disk "$3"; rm disk`
 
 /**
@@ -53,7 +55,7 @@ export async function buildRootDisk(
     const isRoot = process.getuid?.() === 0
     await step.runProgram(isRoot ? 'sh' : 'fakeroot', [
       ...(isRoot ? [] : ['--', 'sh']), '-c', MAKE_DISK, 'sh',
-      rootArchive, layer, file, String(recipe.disk.sizeMib), String(recipe.disk.journalMib), FEATURES,
+      rootArchive, layer, file, String(recipe.disk.sizeMib), FEATURES,
     ], { cwd: workFolder })
   })
 }

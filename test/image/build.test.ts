@@ -36,7 +36,7 @@ beforeEach(async () => {
     source: { kind: 'tree', root: '../tree', kernel: '../kernel' },
     modules: ['top', 'ext4'], npmPackages: [],
     files: [{ path: '/etc/hostname', content: 'guest\n' }], links: [{ path: '/etc/name', target: 'hostname' }],
-    disk: { sizeMib: 64, journalMib: 4 },
+    disk: { sizeMib: 64 },
   }
   await putRecipe({})
 })

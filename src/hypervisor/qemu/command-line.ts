@@ -84,15 +84,30 @@ export function buildCommandLine(config: CommandLineConfig): string[] {
 }
 
 /**
+ * Work the guest's kernel is spared under TCG, where each piece of it is translated anew in every clone. What goes
+ * is the kernel's hardening against its own processes; the border of a sandbox is QEMU. Under KVM it costs next to
+ * nothing, and stays.
+ */
+const TCG_KERNEL_PARAMETERS = [
+  // Code of a program at the same address in each of its processes is translated once.
+  'norandmaps',
+  'mitigations=off', 'randomize_kstack_offset=off', 'hardened_usercopy=off', 'init_on_alloc=0',
+  // Landlock stays: agents shut in their own commands with it.
+  'lsm=landlock', 'audit=0', 'psi=0',
+  // Nothing that wakes up an idle machine; what lies in its memory is saved with it and need not reach the disk soon.
+  'nowatchdog', 'sysctl.vm.compaction_proactiveness=0', 'sysctl.vm.stat_interval=60', 'sysctl.vm.dirty_writeback_centisecs=0',
+  // A vCPU that was not scheduled for a while looks like a bad counter to the kernel's watchdog; it is the host's own.
+  'tsc=reliable',
+]
+
+/**
  * Under TCG the guest reads the host's time stamp counter and measures its frequency against the timer chip. On
  * a busy host that measurement fails, and the kernel then waits for ever in its first second: it is told instead.
  */
 function describeKernelParameters({ acceleration, tscKhz }: CommandLineConfig): string {
-  const parameters = 'console=ttyS0 quiet panic=-1 random.trust_cpu=on'
-  if (acceleration.accelerator !== 'tcg') return parameters
-  const known = tscKhz === null ? '' : ` tsc_early_khz=${tscKhz}`
-  // A vCPU that was not scheduled for a while looks like a bad counter to the kernel's watchdog; it is the host's own.
-  return `${parameters} tsc=reliable${known}`
+  const parameters = ['console=ttyS0', 'quiet', 'panic=-1', 'random.trust_cpu=on']
+  if (acceleration.accelerator !== 'tcg') return parameters.join(' ')
+  return [...parameters, ...TCG_KERNEL_PARAMETERS, ...(tscKhz === null ? [] : [`tsc_early_khz=${tscKhz}`])].join(' ')
 }
 
 function describeAccelerator({ acceleration, translationBufferMib }: CommandLineConfig): string {
@@ -107,10 +122,11 @@ function describeMemory({ shape, memoryFile, version }: CommandLineConfig): stri
 }
 
 /**
- * Everything TCG can do, but for two promises of fast string instructions: the guest would copy and clear memory
- * with them, and TCG runs them byte by byte.
+ * Everything TCG can do, but for two promises of fast string instructions (the guest would copy and clear memory
+ * with them, and TCG runs them byte by byte), and for protections of the guest's kernel and a fifth level of page
+ * tables, which are only more code to translate and to run.
  */
-export const TCG_CPU_MODEL = 'max,-erms,-fsrm'
+export const TCG_CPU_MODEL = 'max,-erms,-fsrm,-smap,-smep,-umip,-pku,-la57'
 
 /** QEMU's option syntax: a comma in a value is doubled. */
 function escapeValue(value: string): string {
