@@ -5,11 +5,16 @@ import { displayWidth, fitWidth } from '../report/table.js'
 import { makeVisible } from '../report/visible.js'
 import { MAX_CHECKPOINTS_PER_SANDBOX, type CheckpointRecord } from '../sdk/checkpoint-store.js'
 import type { CommandTools } from './host.js'
+import { APPROVAL_HELP, approvalOf } from './options.js'
 import { tellAge } from './relative-time.js'
 import { defineAction, defineVerb, type Cli, type CommonOptions } from './verb.js'
 
 interface CheckpointOptions extends CommonOptions {
   label?: string
+}
+
+interface RemoveOptions extends CommonOptions {
+  approval?: string
 }
 
 const COLUMN_GAP = '   '
@@ -23,9 +28,9 @@ export function addCheckpoint(cli: Cli, program: Command): void {
   defineVerb(cli, checkpoint, 'ls <name>', {
     summary: 'List the checkpoints of a sandbox, oldest first.', examples: ['kosa8 checkpoint ls web'],
   }, list)
-  defineVerb(cli, checkpoint, 'rm <name> <checkpoint>', {
+  defineVerb<RemoveOptions>(cli, checkpoint, 'rm <name> <checkpoint>', {
     summary: 'Remove a checkpoint, given by id or label.', examples: ['kosa8 checkpoint rm web web-ckpt-1'],
-  }, remove)
+  }, remove).option('--approval <id>', APPROVAL_HELP)
 }
 
 async function take({ client, output }: CommandTools, [name]: string[], options: CheckpointOptions): Promise<number> {
@@ -69,8 +74,8 @@ function layOut(checkpoints: CheckpointRecord[], columns: number): string[] {
   })
 }
 
-async function remove({ client, output }: CommandTools, [name, selector]: string[], options: CommonOptions): Promise<number> {
-  const { id } = await client.sandbox(name as string).deleteCheckpoint(selector as string)
+async function remove({ client, output }: CommandTools, [name, selector]: string[], options: RemoveOptions): Promise<number> {
+  const { id } = await client.sandbox(name as string).deleteCheckpoint(selector as string, approvalOf(options))
   if (options.json === true) output.printJson({ ok: true, id })
   else output.print(`removed ${id}`)
   return 0

@@ -1,5 +1,8 @@
 /** `kosa8 create NAME`. */
+import { readFile } from 'node:fs/promises'
+import path from 'node:path'
 import type { Command } from 'commander'
+import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { CreateSandboxOptions } from '../sdk/client.js'
 import { readSandboxDefaults } from '../sdk/sandbox-defaults.js'
 import type { CommandTools } from './host.js'
@@ -12,6 +15,7 @@ interface CreateOptions extends CommonOptions {
   cpus?: number
   egress?: 'deny' | 'allow'
   repo?: string
+  approvals?: string
 }
 
 /** Adds the verb. */
@@ -25,14 +29,23 @@ export function addCreate(cli: Cli, program: Command): void {
     .option('--cpus <n>', 'virtual processors', wholeNumberOption(1, 64))
     .option('--egress <rule>', 'what it may reach: deny or allow', egressOption)
     .option('--repo <dir>', 'repository to put into its workspace')
+    .option('--approvals <file>', 'public key: rewinding, removing and changing egress then need an approval signed with its private key')
 }
 
 async function create({ client, host, output }: CommandTools, [name]: string[], options: CreateOptions): Promise<number> {
-  const wanted = { name: name as string, ...await readSandboxDefaults(options.repo, host.cwd), ...flagsOf(options) }
+  const wanted = { name: name as string, ...await readSandboxDefaults(options.repo, host.cwd), ...flagsOf(options), ...await readApprovals(options.approvals, host.cwd) }
   const sandbox = await client.createSandbox(wanted)
   if (options.json === true) output.printJson(sandbox)
-  else output.print(`${sandbox.name} is ${sandbox.state} (${sandbox.image}, ${sandbox.memoryMib} MiB, egress ${sandbox.egress})`)
+  else output.print(`${sandbox.name} is ${sandbox.state} (${sandbox.image}, ${sandbox.memoryMib} MiB, egress ${sandbox.egress}${sandbox.approvals === null ? '' : `, approvals by ${sandbox.approvals}`})`)
   return 0
+}
+
+async function readApprovals(file: string | undefined, cwd: string): Promise<{ approvals?: string }> {
+  if (file === undefined) return {}
+  const text = await readFile(path.resolve(cwd, file), 'utf8').catch((cause: unknown) => {
+    throw new Kosa8Error('USAGE', `the public key ${file} cannot be read`, { hint: 'make a pair with `kosa8 approve keygen`', cause })
+  })
+  return { approvals: text }
 }
 
 function flagsOf({ image, mem, cpus, egress }: CreateOptions): Omit<CreateSandboxOptions, 'name'> {

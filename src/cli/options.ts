@@ -55,6 +55,14 @@ export function matrixOption(text: string, before: Matrix | undefined): Matrix {
   return { ...before, [key]: parts }
 }
 
+/** Help of `--approval`, which every guarded verb has. */
+export const APPROVAL_HELP = 'id of the approval it needs, where the sandbox was created with --approvals'
+
+/** `--approval` as the SDK takes it. */
+export function approvalOf({ approval }: { approval?: string }): { approval?: string } {
+  return approval === undefined ? {} : { approval }
+}
+
 /** A flag that may be given several times. */
 export function repeatedOption(text: string, before: string[] | undefined): string[] {
   return [...before ?? [], text]

@@ -7,6 +7,7 @@ import { Command, CommanderError } from 'commander'
 import { Kosa8Error, serialiseError, toKosa8Error } from '../errors/kosa8-error.js'
 import { VERSION } from '../protocol/status.js'
 import { addApply } from './apply.js'
+import { addApprove } from './approve.js'
 import { addCheckpoint } from './checkpoint.js'
 import { addCompletion } from './completion.js'
 import { addCp } from './cp.js'
@@ -30,7 +31,7 @@ import type { Cli } from './verb.js'
 /** Every verb, in the order help lists them. */
 const VERBS = [
   addFork, addRuns, addReport, addDiff, addApply, addCreate, addLs, addExec, addShell, addCp, addRm, addCheckpoint, addRewind,
-  addImage, addDaemon, addDoctor, addCompletion, addMcp,
+  addApprove, addImage, addDaemon, addDoctor, addCompletion, addMcp,
 ]
 
 /** Runs one command line (without node and script) and returns its exit status. */

@@ -1,15 +1,17 @@
-/** `kosa8 rewind NAME [--to ID|LABEL] [-y]`. */
-import { createInterface } from 'node:readline'
+/** `kosa8 rewind NAME [--to ID|LABEL] [-y] [--approval ID]`. */
 import type { Command } from 'commander'
 import { makeVisible } from '../report/visible.js'
 import type { CheckpointRecord } from '../sdk/checkpoint-store.js'
+import { confirm } from './ask.js'
 import type { CommandTools } from './host.js'
 import { tellAge } from './relative-time.js'
+import { APPROVAL_HELP, approvalOf } from './options.js'
 import { defineVerb, type Cli, type CommonOptions } from './verb.js'
 
 interface RewindOptions extends CommonOptions {
   to?: string
   yes?: boolean
+  approval?: string
 }
 
 /** The user answered no. */
@@ -23,16 +25,17 @@ export function addRewind(cli: Cli, program: Command): void {
   }, rewind)
     .option('--to <id|label>', 'checkpoint to go to (default: the most recent)')
     .option('-y, --yes', 'do not ask')
+    .option('--approval <id>', APPROVAL_HELP)
 }
 
 async function rewind(tools: CommandTools, [name]: string[], options: RewindOptions): Promise<number> {
   const { client, output } = tools
   const target = await client.checkpoints.find(name as string, options.to)
-  if (options.yes !== true && !await confirm(tools, target, options.json === true)) {
+  if (options.yes !== true && !await confirmRewind(tools, target, options.json === true)) {
     output.note('nothing was changed')
     return NOT_WANTED
   }
-  const result = await client.rewind(name as string, { to: target.id })
+  const result = await client.rewind(name as string, { to: target.id, ...approvalOf(options) })
   if (options.json === true) {
     output.printJson(result)
     return 0
@@ -43,19 +46,11 @@ async function rewind(tools: CommandTools, [name]: string[], options: RewindOpti
   return 0
 }
 
-/** Asks on standard output, or beside it where that is for JSON. Anything but yes is no, so is the end of input. */
-async function confirm({ host }: CommandTools, target: CheckpointRecord, asJson: boolean): Promise<boolean> {
-  const out = asJson ? host.stderr : host.stdout
+/** Asks on standard output, or beside it where that is for JSON. */
+async function confirmRewind({ host }: CommandTools, target: CheckpointRecord, asJson: boolean): Promise<boolean> {
   const why = target.label === null ? '' : ` — ${makeVisible(target.label)}`
-  out.write(`Rewind ${target.sandbox} to ${target.id}${why}?\nEverything since ${tellMoment(target)} will be lost. [y/N] `)
-  const lines = createInterface({ input: host.stdin })
-  try {
-    for await (const line of lines) return /^y(es)?$/i.test(line.trim())
-    return false
-  } finally {
-    lines.close()
-    if (!host.terminals.stdin) out.write('\n')
-  }
+  const question = `Rewind ${target.sandbox} to ${target.id}${why}?\nEverything since ${tellMoment(target)} will be lost.`
+  return confirm(host, asJson ? host.stderr : host.stdout, question)
 }
 
 function tellMoment({ created_at }: CheckpointRecord): string {

@@ -14,12 +14,14 @@ import { Ledger } from '../admission/ledger.js'
 import { createDriver, type Drivers } from '../hypervisor/registry.js'
 import { removeAbandonedScratch } from '../git/scratch.js'
 import { listImages, removeImage, resolveImage } from '../image/store.js'
+import type { SandboxName } from '../model/ids.js'
 import { Sandboxes } from '../orchestrator/sandboxes.js'
 import { BUILD, VERSION } from '../protocol/status.js'
 import { openRunQueue } from '../queue/bullmq-queue.js'
 import { workerNameOf } from '../queue/queue.js'
 import { startRedis, stopRedis, superviseRedis, type RedisServerConfig } from '../queue/redis-server.js'
 import { SandboxHost } from '../sandbox/sandbox-host.js'
+import { ApprovalStore } from '../store/approval-store.js'
 import { MachineStore } from '../store/machine-store.js'
 import { createPaths, preparePaths, type Paths } from '../store/paths.js'
 import { writeRecord } from '../store/records.js'
@@ -29,6 +31,7 @@ import { SandboxStore } from '../store/sandbox-store.js'
 import { systemClock } from '../util/clock.js'
 import { createDeferred } from '../util/deferred.js'
 import { ownProcessIdentity } from '../util/process-identity.js'
+import { ApprovalBook } from './approval-book.js'
 import { PeakHistory } from './peak-history.js'
 import { PressureWatch } from './pressure-watch.js'
 import { ADOPTION_GRACE_MS, ReservationBook } from './reservation-book.js'
@@ -95,6 +98,10 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
   const services = activity.watch({
     daemon: createDaemonService({ config, paths, host, sandboxes, runs, activity, stop: () => stop.abort() }),
     sandboxes: new SandboxCalls(sandboxes), runs, reservations: book,
+    approvals: new ApprovalBook({
+      store: new ApprovalStore(paths), clock: systemClock, onError,
+      sandbox: (name) => sandboxes.read(name as SandboxName), checkpoints: (name) => sandboxes.checkpoints(name as SandboxName),
+    }),
   })
   const server = await startServer(settings.socketPath, services)
   await writeRecord(paths.daemonRecord, { ...ownProcessIdentity(), version: VERSION, socket: settings.socketPath })
@@ -225,7 +232,7 @@ class Activity {
     })
     return {
       daemon: watched(services.daemon), sandboxes: watched(services.sandboxes),
-      runs: watched(services.runs), reservations: watched(services.reservations),
+      runs: watched(services.runs), reservations: watched(services.reservations), approvals: watched(services.approvals),
     }
   }
 }

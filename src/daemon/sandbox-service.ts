@@ -22,6 +22,7 @@ import type {
 } from '../protocol/sandboxes.js'
 import { SANDBOX_FILE_BYTES_MAX } from '../protocol/sandboxes.js'
 import type { SandboxRecord } from '../store/sandbox-store.js'
+import { fingerprintOf, normalisePublicKey } from '../util/ed25519.js'
 import type { SandboxService } from './services.js'
 
 /** Implements the sandboxes of the daemon's HTTP interface. */
@@ -29,9 +30,10 @@ export class SandboxCalls implements SandboxService {
   constructor(private readonly sandboxes: Sandboxes) {}
 
   async create(request: CreateSandboxRequest, signal: AbortSignal): Promise<SandboxDescription> {
-    const { name } = request
+    const { name, approvals, ...machine } = request
     const repository = request.repository === undefined ? null : await openRepository(request.repository)
-    const sandbox = await this.sandboxes.create({ ...request, signal })
+    const key = approvals === undefined ? {} : { approvals: normalisePublicKey(approvals) }
+    const sandbox = await this.sandboxes.create({ ...machine, name, ...key, signal })
     try {
       if (repository !== null) {
         const prepared = await prepareBase(repository, { includeUncommitted: true, signal })
@@ -109,7 +111,8 @@ export class SandboxCalls implements SandboxService {
     return {
       name: record.name, image: record.image, memoryMib: record.shape.memoryMib, cpus: record.shape.cpus, egress: record.egress,
       state: measured === undefined || measured === null ? 'gone' : measured.isRunning ? 'running' : 'paused',
-      createdAt: record.createdAt, repository: record.repository?.hostPath ?? null, privateBytes: measured?.privateBytes ?? null,
+      createdAt: record.createdAt, repository: record.repository?.hostPath ?? null,
+      approvals: record.approvals === null ? null : fingerprintOf(record.approvals), privateBytes: measured?.privateBytes ?? null,
     }
   }
 }

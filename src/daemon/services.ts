@@ -7,6 +7,8 @@
  */
 import type { Readable } from 'node:stream'
 import type { GuestProcess } from '../guest/session.js'
+import type { ApprovalDescription, ApproveRequest } from '../protocol/approvals.js'
+import type { GuardedAct } from '../protocol/guarded-calls.js'
 import type { ReservationLine, ReservationRequest, ReservationUsage } from '../protocol/reservations.js'
 import type { RunEvent } from '../model/run.js'
 import type {
@@ -83,10 +85,28 @@ export interface ReservationService {
   reportUsage(id: string, usage: ReservationUsage): Promise<{ bytes: number }>
 }
 
+/** Approvals of guarded calls. Unknown ids: APPROVAL_UNKNOWN. */
+export interface ApprovalService {
+  /**
+   * Performs a guarded act, if its sandbox needs no approval or this one allows it; the use is noted durably before.
+   * @param approval null: none was given
+   * @throws APPROVAL_REQUIRED naming the request that waits now; APPROVAL_… for one that does not allow it.
+   */
+  guard<T>(act: GuardedAct, approval: string | null, perform: () => Promise<T>): Promise<T>
+  /** Those that wait or may be used, oldest first. */
+  list(): Promise<ApprovalDescription[]>
+  get(id: string): Promise<ApprovalDescription>
+  /** @throws APPROVAL_WRONG_KEY, APPROVAL_TAMPERED, APPROVAL_EXPIRED, APPROVAL_USED, APPROVAL_DENIED, USAGE for a time out of bounds. */
+  approve(id: string, request: ApproveRequest): Promise<ApprovalDescription>
+  /** Refuses a request, or takes back an approval that was not used. */
+  deny(id: string): Promise<ApprovalDescription>
+}
+
 /** Everything the server serves. */
 export interface Services {
   daemon: DaemonService
   sandboxes: SandboxService
   runs: RunService
   reservations: ReservationService
+  approvals: ApprovalService
 }

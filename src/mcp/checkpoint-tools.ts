@@ -2,7 +2,7 @@
 import { z } from 'zod'
 import { sandboxNameSchema } from '../model/ids.js'
 import type { CheckpointRecord } from '../sdk/checkpoint-store.js'
-import { defineTool } from './tool.js'
+import { approvalParameter, defineTool } from './tool.js'
 
 /** Who takes the checkpoints of this server. */
 const TAKEN_BY = 'agent'
@@ -48,9 +48,12 @@ const rewind = defineTool({
   input: z.strictObject({
     name,
     to: z.string().min(1).max(200).optional().describe('id or label of a checkpoint, compared without case; the newest by default'),
+    approval: approvalParameter,
   }),
   run: async ({ client }, input) => {
-    const rewound = await client.rewind(input.name, input.to === undefined ? {} : { to: input.to })
+    const rewound = await client.rewind(input.name, {
+      ...(input.to === undefined ? {} : { to: input.to }), ...(input.approval === undefined ? {} : { approval: input.approval }),
+    })
     const dropped = rewound.dropped.length === 0 ? '' : `; dropped ${rewound.dropped.join(', ')}`
     return { text: `rewound to ${tellCheckpoint(rewound.checkpoint)} in ${rewound.restore_ms} ms${dropped}`, content: { ...rewound } }
   },

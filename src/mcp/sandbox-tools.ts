@@ -4,7 +4,8 @@ import { sandboxNameSchema } from '../model/ids.js'
 import { cpusSchema, egressSchema, imageNameSchema, memoryMibSchema, type SandboxDescription } from '../protocol/sandboxes.js'
 import { readSandboxDefaults } from '../sdk/sandbox-defaults.js'
 import { execTool } from './exec-tool.js'
-import { defineTool } from './tool.js'
+import { publicKeySchema } from '../protocol/approvals.js'
+import { approvalParameter, defineTool } from './tool.js'
 
 const name = sandboxNameSchema.describe('name of the sandbox')
 /** Sandboxes that one answer names. */
@@ -24,9 +25,10 @@ const create = defineTool({
     memoryMib: memoryMibSchema.optional().describe('memory in MiB; 1024 by default'),
     cpus: cpusSchema.optional().describe('virtual processors; 1 by default'),
     egress: egressSchema.optional().describe('what it may reach on the network: `deny` (default) is nothing'),
+    approvals: publicKeySchema.optional().describe('Ed25519 public key (PEM) of a person: rewinding, removing and changing egress then need their approval'),
   }),
   run: async ({ client, cwd }, input, { signal }) => {
-    const { repository, memoryMib, image, cpus, egress } = input
+    const { repository, memoryMib, image, cpus, egress, approvals } = input
     const sandbox = await client.createSandbox({
       name: input.name,
       ...await readSandboxDefaults(repository, cwd),
@@ -34,6 +36,7 @@ const create = defineTool({
       ...(memoryMib === undefined ? {} : { memMb: memoryMib }),
       ...(cpus === undefined ? {} : { cpus }),
       ...(egress === undefined ? {} : { egress }),
+      ...(approvals === undefined ? {} : { approvals }),
     }, signal)
     return { text: tellSandbox(sandbox), content: { sandbox } }
   },
@@ -59,15 +62,15 @@ const remove = defineTool({
   title: 'Remove a sandbox',
   description: 'Destroys a sandbox with its files and all of its checkpoints. This cannot be undone.',
   annotations: { destructiveHint: true },
-  input: z.strictObject({ name }),
+  input: z.strictObject({ name, approval: approvalParameter }),
   run: async ({ client }, input) => {
-    await client.deleteSandbox(input.name)
+    await client.deleteSandbox(input.name, input.approval === undefined ? {} : { approval: input.approval })
     return { text: `removed ${input.name}`, content: { removed: input.name } }
   },
 })
 
-function tellSandbox({ name: label, state, image, memoryMib, cpus, egress, repository }: SandboxDescription): string {
-  return `${label} is ${state} (image ${image}, ${memoryMib} MiB, cpus ${cpus}, egress ${egress}${repository === null ? '' : `, repository ${repository}`})`
+function tellSandbox({ name: label, state, image, memoryMib, cpus, egress, repository, approvals }: SandboxDescription): string {
+  return `${label} is ${state} (image ${image}, ${memoryMib} MiB, cpus ${cpus}, egress ${egress}${repository === null ? '' : `, repository ${repository}`}${approvals === null ? '' : ', with approvals'})`
 }
 
 export const SANDBOX_TOOLS = [create, list, execTool, remove]

@@ -4,6 +4,7 @@
  * Owns: the contract between `server.ts`, which serves tools, and the files that define some.
  */
 import type { z } from 'zod'
+import { approvalIdSchema } from '../model/approval.js'
 import type { Kosa8Client } from '../sdk/client.js'
 
 /** What every tool works with. */
@@ -47,6 +48,10 @@ export interface Tool {
   input: z.ZodType
   run(host: McpHost, input: unknown, call: ToolCall): Promise<ToolAnswer>
 }
+
+/** The parameter of tools that may need an approval. */
+export const approvalParameter = approvalIdSchema.optional()
+  .describe('where the sandbox was made with approvals: id of the request that a person has approved. Call without it first: the error names the request')
 
 /** A tool as its file writes it. */
 interface ToolDefinition<Input extends z.ZodType> extends Omit<Tool, 'input' | 'run'> {

@@ -53,6 +53,8 @@ export interface NewSandbox {
   memoryMib: number
   cpus: number
   egress: 'deny' | 'allow'
+  /** Public key, PEM, of the person whose approval guarded calls need. */
+  approvals?: string
   ownedByRun?: RunId
   signal?: AbortSignal
   /** Given: waits for memory, and is told what it waits for. */
@@ -125,7 +127,8 @@ export class Sandboxes {
     try {
       await this.parts.store.create({
         name: wanted.name, createdAt: new Date(this.parts.clock.now()).toISOString(), image: wanted.image, shape,
-        egress: wanted.egress, machine: null, repository: null, nextCheckpoint: 1, ownedByRun: wanted.ownedByRun ?? null,
+        egress: wanted.egress, machine: null, repository: null, nextCheckpoint: 1, approvals: wanted.approvals ?? null,
+        ownedByRun: wanted.ownedByRun ?? null,
       })
       cleanup.defer('forget the sandbox', () => this.parts.store.remove(wanted.name))
       const reservation = await this.parts.reserve(wanted.name, wanted.memoryMib, {

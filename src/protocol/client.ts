@@ -9,6 +9,8 @@ import type { Duplex, Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { z } from 'zod'
 import { Kosa8Error, parseError } from '../errors/kosa8-error.js'
+import { APPROVAL_HEADER } from './approvals.js'
+import type { GuardedName } from './guarded-calls.js'
 import { METHODS, fillPath, type MethodName, type ResponseOf } from './methods.js'
 import { reservationLineSchema, type ReservationLine, type ReservationRequest } from './reservations.js'
 import { EXEC_UPGRADE, STREAM_PATHS, splitLines } from './streams.js'
@@ -17,10 +19,11 @@ import { EXEC_UPGRADE, STREAM_PATHS, splitLines } from './streams.js'
 const ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 type InputOf<Name extends MethodName, Part extends 'params' | 'body'> = z.input<(typeof METHODS)[Name][Part]>
-/** Parameters and body of a method; what is empty may be left out. */
+/** Parameters and body of a method; what is empty may be left out. A guarded call may carry the id of its approval. */
 export type CallInput<Name extends MethodName> =
   & (Record<string, never> extends InputOf<Name, 'params'> ? { params?: InputOf<Name, 'params'> } : { params: InputOf<Name, 'params'> })
   & (Record<string, never> extends InputOf<Name, 'body'> ? { body?: InputOf<Name, 'body'> } : { body: InputOf<Name, 'body'> })
+  & (Name extends GuardedName ? { approval?: string | undefined } : unknown)
 
 /**
  * Calls a method of the table.
@@ -31,11 +34,12 @@ export async function callMethod<Name extends MethodName>(
   socketPath: string, name: Name, input: CallInput<Name>, signal?: AbortSignal,
 ): Promise<ResponseOf<Name>> {
   const method = METHODS[name]
-  const { params, body } = input as { params?: Record<string, string>; body?: unknown }
+  const { params, body, approval } = input as { params?: Record<string, string>; body?: unknown; approval?: string }
   const answer = await openStream(socketPath, {
     verb: method.verb,
     path: fillPath(method.path, params ?? {}),
     ...(method.verb === 'POST' ? { json: body ?? {} } : {}),
+    ...(approval === undefined ? {} : { headers: { [APPROVAL_HEADER]: approval } }),
     signal,
   })
   const parsed = method.response.safeParse(parseJson(await readBounded(answer)))
@@ -51,6 +55,7 @@ export interface StreamRequest {
   path: string
   json?: unknown
   content?: Readable | Uint8Array | string
+  headers?: Record<string, string>
   signal?: AbortSignal | undefined
 }
 
@@ -60,7 +65,10 @@ export async function openStream(socketPath: string, wanted: StreamRequest): Pro
   const answer = await new Promise<IncomingMessage>((resolve, reject) => {
     const outgoing = httpRequest({
       socketPath, method: wanted.verb, path: wanted.path, agent: false,
-      headers: content === undefined ? {} : { 'content-type': wanted.json === undefined ? 'application/octet-stream' : 'application/json' },
+      headers: {
+        ...wanted.headers,
+        ...(content === undefined ? {} : { 'content-type': wanted.json === undefined ? 'application/octet-stream' : 'application/json' }),
+      },
       ...(wanted.signal === undefined ? {} : { signal: wanted.signal }),
     })
     outgoing.once('response', resolve)

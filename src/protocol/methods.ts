@@ -6,6 +6,7 @@
  */
 import { z } from 'zod'
 import { sandboxNameSchema } from '../model/ids.js'
+import * as approvals from './approvals.js'
 import * as reservations from './reservations.js'
 import * as runs from './runs.js'
 import * as sandboxes from './sandboxes.js'
@@ -44,6 +45,11 @@ export const METHODS = {
   listSnapshots: { verb: 'GET', path: '/v1/sandboxes/:name/snapshots', params: sandboxParams, body: none, response: z.array(sandboxes.snapshotSchema) },
   deleteSnapshot: { verb: 'DELETE', path: '/v1/sandboxes/:name/snapshots/:id', params: snapshotParams, body: none, response: done },
   restoreSnapshot: { verb: 'POST', path: '/v1/sandboxes/:name/restore', params: sandboxParams, body: sandboxes.restoreSchema, response: sandboxes.restoredSchema },
+
+  listApprovals: { verb: 'GET', path: '/v1/approvals', params: none, body: none, response: z.array(approvals.approvalSchema) },
+  getApproval: { verb: 'GET', path: '/v1/approvals/:id', params: approvals.approvalParamsSchema, body: none, response: approvals.approvalSchema },
+  approve: { verb: 'POST', path: '/v1/approvals/:id/approve', params: approvals.approvalParamsSchema, body: approvals.approveSchema, response: approvals.approvalSchema },
+  deny: { verb: 'POST', path: '/v1/approvals/:id/deny', params: approvals.approvalParamsSchema, body: none, response: approvals.approvalSchema },
 
   listImages: { verb: 'GET', path: '/v1/images', params: none, body: none, response: z.array(sandboxes.imageSchema) },
   deleteImage: { verb: 'DELETE', path: '/v1/images/:name', params: imageParams, body: none, response: done },

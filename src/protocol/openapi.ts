@@ -7,6 +7,9 @@
 import { z } from 'zod'
 import { sandboxNameSchema } from '../model/ids.js'
 import { errorRecordSchema, runEventSchema } from '../model/run.js'
+import { approvalIdSchema } from '../model/approval.js'
+import { APPROVAL_HEADER } from './approvals.js'
+import { GUARDED_CALLS } from './guarded-calls.js'
 import { METHODS, type MethodName, type MethodShape } from './methods.js'
 import { reservationLineSchema, reservationRequestSchema } from './reservations.js'
 import { diffQuerySchema, runEventsQuerySchema, runIdSchema } from './runs.js'
@@ -28,6 +31,8 @@ const REMARKS: { [Name in MethodName]?: string } = {
   createSnapshot: 'Saves memory, processes and disks of the running sandbox, which goes on.',
   restoreSnapshot: 'Puts the sandbox back, under the same name; its current state is lost.',
   startRun: 'Approaches are resolved by the client: scripts and patches travel in the request. Follow the run by its events.',
+  approve: 'Hands in the signature of a request, made with the private key of the person whose public key the sandbox was created with.',
+  deny: 'Refuses a request, or takes an approval back that was not used.',
   deleteRun: 'Removes the folder of the run and its refs.',
   cancelRun: 'Results that are finished are kept.',
   applyRun: 'Brings the result of one trial into a branch of the repository.',
@@ -61,10 +66,17 @@ function describeMethod(name: MethodName): Json {
   const method: MethodShape = METHODS[name]
   return {
     ...heading(name, REMARKS[name]),
-    parameters: parametersOf(method.params, 'path'),
+    parameters: [...parametersOf(method.params, 'path'), ...(name in GUARDED_CALLS ? [APPROVAL_PARAMETER] : [])],
     ...(method.verb === 'POST' ? { requestBody: { required: true, content: json(schemaOf(method.body)) } } : {}),
     responses: responses(json(schemaOf(method.response))),
   }
+}
+
+/** Of guarded calls. */
+const APPROVAL_PARAMETER = {
+  name: APPROVAL_HEADER, in: 'header', required: false,
+  description: 'Id of an approved request, where the sandbox was created with `approvals`. Without it the call fails with APPROVAL_REQUIRED, whose details name the request.',
+  schema: schemaOf(approvalIdSchema),
 }
 
 /** The operations whose request or answer is a stream. */

@@ -6,6 +6,7 @@
 import { z } from 'zod'
 import { sandboxNameSchema } from '../model/ids.js'
 import { errorRecordSchema } from '../model/run.js'
+import { publicKeySchema } from './approvals.js'
 
 /** Bounds of a machine's size; the upper ones only catch slips of the pen. */
 export const MEMORY_MIB_MIN = 128
@@ -37,6 +38,8 @@ export const createSandboxSchema = machineRequestSchema.extend({
   name: sandboxNameSchema,
   /** Repository on the host that is put into the sandbox's workspace. */
   repository: hostPathSchema.optional(),
+  /** Public key of the person whose approval guarded calls need; none by default. */
+  approvals: publicKeySchema.optional(),
 })
 export type CreateSandboxRequest = z.infer<typeof createSandboxSchema>
 
@@ -52,6 +55,8 @@ export const sandboxSchema = z.object({
   createdAt: z.string(),
   /** Repository on the host it was made with. */
   repository: z.string().nullable(),
+  /** Fingerprint of the key that must sign approvals for guarded calls; null: they need none. */
+  approvals: z.string().nullable(),
   /** Host memory nobody else shares with it; null when it does not run. */
   privateBytes: z.number().nullable(),
 })

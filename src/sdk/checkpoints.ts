@@ -10,6 +10,7 @@ import type { RestoredSandbox, SnapshotDescription } from '../protocol/sandboxes
 import {
   MAX_CHECKPOINTS_PER_SANDBOX, type CheckpointList, type CheckpointRecord, type CheckpointStore,
 } from './checkpoint-store.js'
+import type { WithApproval } from './approvals.js'
 import type { DaemonConnection } from './connection.js'
 
 /** What a checkpoint is taken with. */
@@ -31,8 +32,8 @@ export interface CheckpointResult {
   pause_ms: number
 }
 
-/** Where a rewind goes. */
-export interface RewindOptions {
+/** Where a rewind goes. Its approval covers all of it: putting the sandbox back, and removing the later checkpoints. */
+export interface RewindOptions extends WithApproval {
   /** Id or label; the most recent checkpoint by default. */
   to?: string
 }
@@ -52,12 +53,14 @@ export class CheckpointsClient {
 
   /** Saves a running sandbox, which goes on. */
   async take(sandbox: string, { label, by = 'you' }: CheckpointOptions = {}): Promise<CheckpointResult> {
+    await this.makeRoom(sandbox)
     const startedAt = performance.now()
     const body = label === undefined ? {} : { label }
     const snapshot = await this.connection.call('createSnapshot', { params: { name: sandbox }, body })
     const checkpoint = recordOf(snapshot, label ?? null, by)
     await this.store.update((list) => changed(list, sandbox, (records) => [...records, checkpoint])).catch(async (error: unknown) => {
-      await this.deleteSnapshots(sandbox, [snapshot.id])
+      // Where that needs an approval it stays, outside of the list.
+      await this.deleteSnapshots(sandbox, [snapshot.id]).catch(() => undefined)
       throw error
     })
     const save_ms = Math.round(performance.now() - startedAt)
@@ -84,28 +87,28 @@ export class CheckpointsClient {
    * Puts a sandbox back, under the same name. Its current state and the later checkpoints are gone then.
    * @throws an error whose message ends with the `restoreSnapshot(…)` call when the sandbox had been removed.
    */
-  async rewind(sandbox: string, { to }: RewindOptions = {}): Promise<RewindResult> {
+  async rewind(sandbox: string, { to, ...options }: RewindOptions = {}): Promise<RewindResult> {
     const seen = await this.look(sandbox)
     const checkpoint = findIn(sandbox, seen, to)
-    const { restoreMs } = await this.restore(sandbox, checkpoint.id).catch(async (error: unknown) => {
-      throw await this.explainLoss(sandbox, checkpoint.id, error)
+    const { restoreMs } = await this.restore(sandbox, checkpoint.id, options).catch(async (error: unknown) => {
+      throw await this.explainLoss(sandbox, checkpoint.id, options, error)
     })
     const dropped = laterThan(checkpoint, seen.records)
     // Records first: a crash in between must not leave a later one for the next rewind to go to.
     await this.forget(sandbox, dropped)
-    await this.deleteSnapshots(sandbox, dropped)
+    await this.deleteSnapshots(sandbox, dropped, options)
     return { checkpoint, restore_ms: Math.round(restoreMs), dropped }
   }
 
   /** Puts a sandbox back to any snapshot of the daemon; the list is left as it is. */
-  async restore(sandbox: string, snapshot: string): Promise<RestoredSandbox> {
-    return this.connection.call('restoreSnapshot', { params: { name: sandbox }, body: { snapshot } })
+  async restore(sandbox: string, snapshot: string, { approval }: WithApproval = {}): Promise<RestoredSandbox> {
+    return this.connection.call('restoreSnapshot', { params: { name: sandbox }, body: { snapshot }, approval })
   }
 
   /** Removes one, given by id or label. The others are not affected. */
-  async remove(sandbox: string, selector: string): Promise<CheckpointRecord> {
+  async remove(sandbox: string, selector: string, { approval }: WithApproval = {}): Promise<CheckpointRecord> {
     const checkpoint = await this.find(sandbox, selector)
-    await this.connection.call('deleteSnapshot', { params: { name: sandbox, id: checkpoint.id } })
+    await this.connection.call('deleteSnapshot', { params: { name: sandbox, id: checkpoint.id }, approval })
     await this.forget(sandbox, [checkpoint.id])
     return checkpoint
   }
@@ -120,6 +123,19 @@ export class CheckpointsClient {
     const snapshots = await this.connection.call('listSnapshots', { params: { name: sandbox } })
     const records = (await this.store.load()).sandboxes[sandbox] ?? []
     return { snapshots, records: records.filter((record) => snapshots.some((snapshot) => isOf(record, snapshot))) }
+  }
+
+  /** Where removing needs an approval, nothing is taken until the oldest of ten has been removed with one. */
+  private async makeRoom(sandbox: string): Promise<void> {
+    const { records } = await this.look(sandbox)
+    const oldest = records.at(-MAX_CHECKPOINTS_PER_SANDBOX)
+    if (oldest === undefined || (await this.connection.call('getSandbox', { params: { name: sandbox } })).approvals === null) return
+    await this.connection.call('deleteSnapshot', { params: { name: sandbox, id: oldest.id } }).catch((thrown: unknown) => {
+      const error = toKosa8Error(thrown)
+      if (error.code !== 'APPROVAL_REQUIRED') throw error
+      const message = `${sandbox} has ${MAX_CHECKPOINTS_PER_SANDBOX} checkpoints, and the oldest has to go before another is taken: ${error.message}`
+      throw new Kosa8Error(error.code, message, { hint: error.hint, details: error.details, cause: error })
+    })
   }
 
   private async evict(sandbox: string): Promise<string[]> {
@@ -137,11 +153,11 @@ export class CheckpointsClient {
   }
 
   /** @returns those that were there; somebody else may have deleted the others. */
-  private async deleteSnapshots(sandbox: string, ids: string[]): Promise<string[]> {
+  private async deleteSnapshots(sandbox: string, ids: string[], { approval }: WithApproval = {}): Promise<string[]> {
     const deleted: string[] = []
     for (const id of ids) {
       try {
-        await this.connection.call('deleteSnapshot', { params: { name: sandbox, id } })
+        await this.connection.call('deleteSnapshot', { params: { name: sandbox, id }, approval })
         deleted.push(id)
       } catch (error) {
         if (!Kosa8Error.isInstance(error) || error.code !== 'CHECKPOINT_UNKNOWN') throw error
@@ -151,14 +167,16 @@ export class CheckpointsClient {
   }
 
   /** The error for a restore that failed: if the machine is gone with it, it says how to get it back. */
-  private async explainLoss(sandbox: string, id: string, thrown: unknown): Promise<Kosa8Error> {
+  private async explainLoss(sandbox: string, id: string, { approval }: WithApproval, thrown: unknown): Promise<Kosa8Error> {
     const error = toKosa8Error(thrown)
+    if (error.code.startsWith('APPROVAL_')) return error
     const state = await this.connection.call('getSandbox', { params: { name: sandbox } }).then((found) => found.state, () => 'unknown')
     if (state !== 'gone' && state !== 'unknown') return error
-    const call = `restoreSnapshot(${JSON.stringify(sandbox)}, ${JSON.stringify(id)})`
+    const option = approval === undefined ? '' : `, { approval: ${JSON.stringify(approval)} }`
+    const call = `restoreSnapshot(${JSON.stringify(sandbox)}, ${JSON.stringify(id)}${option})`
     const message = `${error.message.replace(/\.$/, '')}. The machine of ${sandbox} was removed, its checkpoint is still there; bring it back with ${call}`
     return new Kosa8Error(error.code, message, {
-      hint: `${error.hint === undefined ? '' : `${error.hint}; then `}try again with: kosa8 rewind ${sandbox} --to ${id}`,
+      hint: `${error.hint === undefined ? '' : `${error.hint}; then `}try again with: kosa8 rewind ${sandbox} --to ${id}${approval === undefined ? '' : ` --approval ${approval}`}`,
       details: { ...error.details, sandbox, snapshot: id }, cause: error,
     })
   }

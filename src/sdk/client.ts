@@ -7,8 +7,10 @@
 import { readSettings, type Settings } from '../config/environment.js'
 import type { ImageDescription, RestoredSandbox, SandboxDescription } from '../protocol/sandboxes.js'
 import type { Handshake, DaemonStatus } from '../protocol/status.js'
+import { normalisePublicKey } from '../util/ed25519.js'
 import { socketPathOf } from '../util/socket-path.js'
 import { checkpointFileOf, FileCheckpointStore, type CheckpointRecord, type CheckpointStore } from './checkpoint-store.js'
+import { ApprovalsClient, type WithApproval } from './approvals.js'
 import { CheckpointsClient, type CheckpointOptions, type CheckpointResult, type RewindOptions, type RewindResult } from './checkpoints.js'
 import { DaemonConnection } from './connection.js'
 import { RunsClient } from './runs.js'
@@ -37,6 +39,8 @@ export interface CreateSandboxOptions {
   egress?: 'deny' | 'allow'
   /** Repository on the host that is put into the workspace. */
   repository?: string
+  /** Public key, PEM: rewinding, removing and changing egress then need approvals signed with its private half. None by default. */
+  approvals?: string
 }
 
 /** A client of the daemon of one home. */
@@ -44,6 +48,8 @@ export class Kosa8Client {
   readonly settings: Settings
   readonly runs: RunsClient
   readonly checkpoints: CheckpointsClient
+  /** For the person who gives approvals. */
+  readonly approvals: ApprovalsClient
   private readonly connection: DaemonConnection
 
   constructor(options: Kosa8ClientOptions = {}) {
@@ -53,6 +59,7 @@ export class Kosa8Client {
     }
     this.connection = new DaemonConnection({ settings: this.settings, startsDaemon: options.startsDaemon ?? true })
     this.runs = new RunsClient(this.connection)
+    this.approvals = new ApprovalsClient(this.connection)
     const store = options.checkpointStore ?? new FileCheckpointStore(checkpointFileOf(this.settings.home))
     this.checkpoints = new CheckpointsClient(this.connection, store)
   }
@@ -86,8 +93,11 @@ export class Kosa8Client {
 
   /** Creates a sandbox and starts it. @throws SANDBOX_EXISTS, IMAGE_UNKNOWN, MEMORY_INSUFFICIENT, … */
   async createSandbox(options: CreateSandboxOptions, signal?: AbortSignal): Promise<SandboxDescription> {
-    const { memMb = 1024, image = 'base', cpus = 1, egress = 'deny', name, repository } = options
-    const body = { name, image, memoryMib: memMb, cpus, egress, ...(repository === undefined ? {} : { repository }) }
+    const { memMb = 1024, image = 'base', cpus = 1, egress = 'deny', name, repository, approvals } = options
+    const body = {
+      name, image, memoryMib: memMb, cpus, egress, ...(repository === undefined ? {} : { repository }),
+      ...(approvals === undefined ? {} : { approvals: normalisePublicKey(approvals) }),
+    }
     const sandbox = await this.connection.call('createSandbox', { body }, signal)
     // Records of an earlier sandbox of that name, whose end this store was not told.
     await this.checkpoints.forgetSandbox(name)
@@ -104,8 +114,8 @@ export class Kosa8Client {
   }
 
   /** Destroys a sandbox and its checkpoints. */
-  async deleteSandbox(name: string): Promise<DeletedSandbox> {
-    return this.sandbox(name).delete()
+  async deleteSandbox(name: string, options?: WithApproval): Promise<DeletedSandbox> {
+    return this.sandbox(name).delete(options)
   }
 
   /** Saves a running sandbox: memory, processes and disks. It goes on running. */
@@ -124,8 +134,8 @@ export class Kosa8Client {
   }
 
   /** Puts a sandbox back to a snapshot by its id, running or not; the list of checkpoints is left as it is. */
-  async restoreSnapshot(name: string, snapshot: string): Promise<RestoredSandbox> {
-    return this.checkpoints.restore(name, snapshot)
+  async restoreSnapshot(name: string, snapshot: string, options?: WithApproval): Promise<RestoredSandbox> {
+    return this.checkpoints.restore(name, snapshot, options)
   }
 
   async listImages(): Promise<ImageDescription[]> {

@@ -10,6 +10,7 @@ export {
 export {
   CheckpointsClient, type CheckpointOptions, type CheckpointResult, type RewindOptions, type RewindResult,
 } from './checkpoints.js'
+export { ApprovalsClient, type ApproveOptions, type WithApproval } from './approvals.js'
 export type { SandboxProcess } from './exec.js'
 export { RunsClient } from './runs.js'
 export { Kosa8Error, type ErrorRecord } from '../errors/kosa8-error.js'
@@ -17,4 +18,5 @@ export type { ErrorCode } from '../errors/codes.js'
 export type { ApproachPlan, RunDocument, RunEvent, RunPhase, RunPlan, TestPlan, TrialResult, Verdict } from '../model/run.js'
 export type { AppliedApproach, RunRequest, RunStatus, RunSummary, TrialStatus } from '../protocol/runs.js'
 export type { ExecExit, ExecRequest, ImageDescription, RestoredSandbox, SandboxDescription, SnapshotDescription } from '../protocol/sandboxes.js'
+export type { ApprovalDescription } from '../protocol/approvals.js'
 export type { DaemonStatus } from '../protocol/status.js'

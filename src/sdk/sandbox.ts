@@ -4,6 +4,7 @@ import { Kosa8Error, parseError } from '../errors/kosa8-error.js'
 import { fillPath } from '../protocol/methods.js'
 import { STREAM_PATHS } from '../protocol/streams.js'
 import type { ExecExit, ExecRequest, SandboxDescription } from '../protocol/sandboxes.js'
+import type { WithApproval } from './approvals.js'
 import type { CheckpointRecord } from './checkpoint-store.js'
 import type { CheckpointOptions, CheckpointResult, CheckpointsClient, RewindOptions, RewindResult } from './checkpoints.js'
 import type { DaemonConnection } from './connection.js'
@@ -122,8 +123,8 @@ export class SandboxHandle {
   }
 
   /** Removes a checkpoint by id or label. */
-  async deleteCheckpoint(selector: string): Promise<CheckpointRecord> {
-    return this.parts.checkpoints.remove(this.name, selector)
+  async deleteCheckpoint(selector: string, options?: WithApproval): Promise<CheckpointRecord> {
+    return this.parts.checkpoints.remove(this.name, selector, options)
   }
 
   /**
@@ -140,9 +141,9 @@ export class SandboxHandle {
   }
 
   /** Destroys the sandbox and its checkpoints. */
-  async delete(): Promise<DeletedSandbox> {
+  async delete({ approval }: WithApproval = {}): Promise<DeletedSandbox> {
     const dropped = await this.checkpoints()
-    await this.connection.call('deleteSandbox', { params: { name: this.name } })
+    await this.connection.call('deleteSandbox', { params: { name: this.name }, approval })
     await this.parts.checkpoints.forgetSandbox(this.name)
     return { ok: true, checkpoints_dropped: dropped.length }
   }

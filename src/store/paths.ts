@@ -30,6 +30,7 @@ export interface Paths {
   machines: string
   runs: string
   reservations: string
+  approvals: string
   /** Private folder of our redis-server. */
   redis: string
   redisSocket: string
@@ -70,6 +71,7 @@ export function createPaths(home: string, imagesDirectory?: string): Paths {
     machines: inHome('machines'),
     runs: inHome('runs'),
     reservations: inHome('reservations'),
+    approvals: inHome('approvals'),
     redis: inHome('redis'),
     redisSocket: path.join(socketRoot, 'redis', 'redis.sock'),
     daemonSocket: path.join(socketRoot, 'daemon.sock'),
@@ -99,7 +101,7 @@ export async function preparePaths(paths: Paths): Promise<void> {
   }
   const folders = [
     paths.images, paths.layers, paths.checkpoints, paths.sandboxes, paths.machines, paths.runs, paths.reservations,
-    paths.redis, path.dirname(paths.redisSocket), path.join(paths.socketRoot, 'machines'),
+    paths.approvals,     paths.redis, path.dirname(paths.redisSocket), path.join(paths.socketRoot, 'machines'),
   ]
   for (const folder of folders) await mkdir(folder, { recursive: true, mode: 0o700 })
 }

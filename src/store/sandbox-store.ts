@@ -35,6 +35,8 @@ export const sandboxRecordSchema = z.object({
   }).nullable(),
   /** Number of the next checkpoint; a number is never used twice. */
   nextCheckpoint: z.number().int().nonnegative(),
+  /** Public key, PEM, of the person whose approval guarded calls need; null: they need none. Records of earlier versions lack it. */
+  approvals: z.string().nullable().default(null),
   /** The run it was made for and goes away with. */
   ownedByRun: branded<RunId>().nullable(),
 })

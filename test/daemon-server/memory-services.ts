@@ -14,7 +14,11 @@ import type { ReservationLine, ReservationRequest, ReservationUsage } from '../.
 import type { ApplyRunRequest, CancelRunRequest, RunRequest, RunStatus } from '../../src/protocol/runs.js'
 import type { CreateSandboxRequest, CreateSnapshotRequest, ExecRequest, SandboxDescription, SnapshotDescription } from '../../src/protocol/sandboxes.js'
 import { BUILD, VERSION, type DaemonStatus } from '../../src/protocol/status.js'
+import { ApprovalBook } from '../../src/daemon/approval-book.js'
+import type { ApprovalRecord } from '../../src/store/approval-store.js'
+import { systemClock } from '../../src/util/clock.js'
 import { createDeferred } from '../../src/util/deferred.js'
+import { fingerprintOf, normalisePublicKey } from '../../src/util/ed25519.js'
 import { MemoryProcess } from './memory-process.js'
 
 export const RUN_ID = 'r20260102-030405-0a0b0c0d'
@@ -47,6 +51,9 @@ export class MemoryDaemon implements DaemonService {
 
 export class MemorySandboxes implements SandboxService {
   readonly all = new Map<string, { description: SandboxDescription; files: Map<string, Buffer>; snapshots: SnapshotDescription[]; lastNumber: number }>()
+  /** Public keys of the sandboxes that need approvals. */
+  readonly keys = new Map<string, string>()
+  createdAt = '2026-01-02T03:04:05.000Z'
   readonly processes: MemoryProcess[] = []
   readonly fileModes: (number | undefined)[] = []
   /** A `create` that waits for its caller to go. */
@@ -67,17 +74,19 @@ export class MemorySandboxes implements SandboxService {
       throw new Kosa8Error('CANCELLED', 'the caller has gone')
     }
     if (this.all.has(request.name)) throw new Kosa8Error('SANDBOX_EXISTS', `there is a sandbox ${request.name}`, { hint: 'take another name', details: { name: request.name } })
-    const { repository, ...shape } = request
+    const { repository, approvals, ...shape } = request
     const description: SandboxDescription = {
-      ...shape, state: 'running', createdAt: '2026-01-02T03:04:05.000Z', repository: repository ?? null, privateBytes: 40 * 1024 ** 2,
+      ...shape, state: 'running', createdAt: this.createdAt, approvals: approvals === undefined ? null : fingerprintOf(approvals),
+      repository: repository ?? null, privateBytes: 40 * 1024 ** 2,
     }
+    if (approvals !== undefined) this.keys.set(request.name, normalisePublicKey(approvals))
     this.all.set(request.name, { description, files: new Map(), snapshots: [], lastNumber: 0 })
     return description
   }
 
   async list() { return [...this.all.values()].map(({ description }) => description) }
   async get(name: string) { return this.find(name).description }
-  async delete(name: string) { this.find(name); this.all.delete(name) }
+  async delete(name: string) { this.find(name); this.all.delete(name); this.keys.delete(name) }
 
   async exec(name: string, request: ExecRequest) {
     this.find(name)
@@ -132,6 +141,11 @@ export class MemorySandboxes implements SandboxService {
       throw this.restoreFailure
     }
     return { snapshot, restoreMs: 90 }
+  }
+
+  /** What the approval book asks. */
+  async approvedSandbox(name: string) {
+    return { createdAt: this.find(name).description.createdAt, approvals: this.keys.get(name) ?? null }
   }
 
   private find(name: string) {
@@ -261,10 +275,26 @@ export class MemoryReservations implements ReservationService {
   }
 }
 
+/** Records of approvals without a disk. */
+export class MemoryApprovalStore {
+  readonly all = new Map<string, ApprovalRecord>()
+  async read(id: string) { return this.all.get(id) ?? null }
+  async write(id: string, record: ApprovalRecord) { this.all.set(id, record) }
+  async remove(id: string) { this.all.delete(id) }
+  async list() { return [...this.all.values()] }
+}
+
 /** One set of services in memory. */
 export class MemoryServices implements Services {
   readonly daemon = new MemoryDaemon()
   readonly sandboxes = new MemorySandboxes()
   readonly runs = new MemoryRuns()
   readonly reservations = new MemoryReservations()
+  readonly approvalRecords = new MemoryApprovalStore()
+  /** Milliseconds the daemon's clock is ahead. */
+  aheadMs = 0
+  readonly approvals = new ApprovalBook({
+    store: this.approvalRecords, clock: { ...systemClock, now: () => Date.now() + this.aheadMs }, onError: (message, error) => { throw new Error(message, { cause: error }) },
+    sandbox: (name) => this.sandboxes.approvedSandbox(name), checkpoints: (name) => this.sandboxes.snapshots(name),
+  })
 }

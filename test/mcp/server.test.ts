@@ -1,5 +1,7 @@
 import { Readable } from 'node:stream'
 import { describe, expect, it } from 'vitest'
+import { Kosa8Client } from '../../src/sdk/client.js'
+import { createKeyPair } from '../../src/util/ed25519.js'
 import { runDocument, trialResult } from '../cli/documents.js'
 import { RUN_ID } from '../daemon-server/memory-services.js'
 import { connectAgent } from './connect.js'
@@ -55,6 +57,24 @@ describe('the tools of the MCP server', () => {
     await expect(creating).rejects.toThrow('enough')
     await whenIdle()
     await expect.poll(() => services.sandboxes.createWasAborted).toBe(true)
+  })
+
+  it('say which request waits for a person, and do it with its approval, once', async () => {
+    const { call, services, home } = await connectAgent()
+    const { privateKey, publicKey } = createKeyPair(null)
+    expect((await call('sandbox_create', { name: 'db', approvals: publicKey })).text).toMatch(/egress deny, with approvals\)$/)
+    await call('sandbox_checkpoint', { name: 'db' })
+    const person = new Kosa8Client({ home })
+    for (const [tool, input] of [['sandbox_rewind', { name: 'db' }], ['sandbox_remove', { name: 'db' }]] as const) {
+      const refused = await call(tool, input)
+      expect(refused).toMatchObject({ isError: true, content: { error: { code: 'APPROVAL_REQUIRED' } } })
+      const approval = /request ([0-9a-f]{16}) waits/.exec(refused.text)?.[1] as string
+      expect(await call(tool, { ...input, approval })).toMatchObject({ isError: true })
+      await person.approvals.approve(await person.approvals.get(approval), { privateKey })
+      expect(await call(tool, { ...input, approval }), tool).toMatchObject({ isError: false })
+      expect(await call(tool, { ...input, approval })).toMatchObject({ isError: true })
+    }
+    expect(services.sandboxes.all.size).toBe(0)
   })
 
   it('take, list and go back to checkpoints that the command line sees too', async () => {

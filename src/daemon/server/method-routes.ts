@@ -1,9 +1,13 @@
 /**
  * One route per entry of the method table: validate, call the service, answer.
  *
- * Owns: which service call stands behind which method. A new method needs an entry here or nothing compiles.
+ * Owns: which service call stands behind which method, and that guarded ones pass the approval book first. A new
+ * method needs an entry here or nothing compiles.
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { approvalIdSchema } from '../../model/approval.js'
+import { APPROVAL_HEADER } from '../../protocol/approvals.js'
+import { guardedActOf } from '../../protocol/guarded-calls.js'
 import {
   METHODS, type BodyOf, type MethodName, type ParamsOf, type ResponseOf,
 } from '../../protocol/methods.js'
@@ -33,7 +37,9 @@ export function registerMethodRoutes(app: FastifyInstance, services: Services): 
         validate(METHODS.status.params, request.query, 'query')
         const params: unknown = validate(method.params, request.params, 'path')
         const body: unknown = validate(method.body, request.body ?? {}, 'request')
-        return reply.send(await handler({ params, body, signal: signalOfCaller(request, reply) }))
+        const act = guardedActOf(name, params, body)
+        const perform = (): Promise<unknown> => handler({ params, body, signal: signalOfCaller(request, reply) })
+        return reply.send(act === null ? await perform() : await services.approvals.guard(act, approvalIn(request), perform))
       },
     })
   }
@@ -49,7 +55,13 @@ export function signalOfCaller(request: FastifyRequest, reply: FastifyReply): Ab
   return gone.signal
 }
 
-function bindHandlers({ daemon, sandboxes, runs, reservations }: Services): Handlers {
+/** Id of the approval a call came with. */
+function approvalIn(request: FastifyRequest): string | null {
+  const value = request.headers[APPROVAL_HEADER]
+  return value === undefined ? null : validate(approvalIdSchema, value, 'approval')
+}
+
+function bindHandlers({ daemon, sandboxes, runs, reservations, approvals }: Services): Handlers {
   return {
     status: async () => daemon.status(),
     stay: async () => { await daemon.stay(); return DONE },
@@ -66,6 +78,11 @@ function bindHandlers({ daemon, sandboxes, runs, reservations }: Services): Hand
     listSnapshots: async ({ params }) => sandboxes.snapshots(params.name),
     deleteSnapshot: async ({ params }) => { await sandboxes.deleteSnapshot(params.name, params.id); return DONE },
     restoreSnapshot: async ({ params, body }) => sandboxes.restore(params.name, body.snapshot),
+
+    listApprovals: async () => approvals.list(),
+    getApproval: async ({ params }) => approvals.get(params.id),
+    approve: async ({ params, body }) => approvals.approve(params.id, body),
+    deny: async ({ params }) => approvals.deny(params.id),
 
     listImages: async () => daemon.images(),
     deleteImage: async ({ params }) => { await daemon.deleteImage(params.name); return DONE },
