@@ -37,6 +37,11 @@ export function compareWithTargets(series: readonly Series[]): Target[] {
   }
   const rewind = find('rewind: request to agent answering')
   if (rewind !== undefined) targets.push(judge('rewind to an answering agent, ms', summarize(rewind).p50, { atMost: 150 }))
+  // As slow as the guide's own slowest, on its machine: a 1 GiB sandbox took 647 to 2,281 ms to save, 509 to 1,065 ms to restore.
+  for (const [label, atMost] of [['kosa8 checkpoint, 1 GiB: save_ms', 2281], ['kosa8 rewind, 1 GiB: restore_ms', 1065]] as const) {
+    const values = find(label)
+    if (values !== undefined) targets.push(judge(label, median(values), { atMost }))
+  }
   return targets
 }
 

@@ -3,6 +3,7 @@
  */
 import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import path from 'node:path'
+import ts from 'typescript'
 import { describe, expect, it } from 'vitest'
 import type { z } from 'zod'
 import { readSettings } from '../src/config/environment.js'
@@ -137,6 +138,23 @@ describe('the page of the result document', () => {
   ] as [string, z.ZodObject][])('names every field of %s', (title, schema) => {
     const section = textOf('docs/result-document.md').split(/^## /m).find((text) => text.startsWith(`${title}\n`)) ?? ''
     expect(Object.keys(schema.shape).filter((field) => !section.includes(`\`${field}\``))).toEqual([])
+  })
+})
+
+describe('programs on the page of the SDK', () => {
+  it('use it as its types say', () => {
+    const programs = new Map(blocksOf('docs/sdk.md', 'js').map((text, index) => [path.join(root, `docs/sdk-${index + 1}.mjs`), text]))
+    const options: ts.CompilerOptions = {
+      allowJs: true, checkJs: true, noEmit: true, strict: true, noImplicitAny: false, skipLibCheck: true, types: ['node'],
+      target: ts.ScriptTarget.ES2023, module: ts.ModuleKind.NodeNext, paths: { '@kosa8/sdk': [path.join(root, 'src/sdk/index.ts')] },
+    }
+    const host = ts.createCompilerHost(options)
+    host.fileExists = (file) => programs.has(file) || ts.sys.fileExists(file)
+    host.readFile = (file) => programs.get(file) ?? ts.sys.readFile(file)
+    const program = ts.createProgram([...programs.keys()], options, host)
+    const wrong = [...programs.keys()].flatMap((file) => ts.getPreEmitDiagnostics(program, program.getSourceFile(file)))
+    expect(wrong.map(({ file, messageText }) => `${path.basename(file?.fileName ?? '')}: ${ts.flattenDiagnosticMessageText(messageText, ' ')}`)).toEqual([])
+    expect(programs.size).toBeGreaterThan(0)
   })
 })
 

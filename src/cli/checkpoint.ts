@@ -64,8 +64,9 @@ async function list({ client, host, output }: CommandTools, [name]: string[], op
 
 function layOut(checkpoints: CheckpointRecord[], columns: number): string[] {
   const now = Date.now()
+  // The star takes one blank's place: a list of more than one is a column wider than its longest id, as in the guide.
   const rows = checkpoints.map(({ id, created_at, by, label }, index) =>
-    [`${index === checkpoints.length - 1 ? '*' : ' '}${id}`, tellAge(created_at, now), makeVisible(by), makeVisible(label ?? '')])
+    [index === checkpoints.length - 1 ? `*${id}` : ` ${id} `, tellAge(created_at, now), makeVisible(by), makeVisible(label ?? '')])
   const table = [['CHECKPOINT', 'WHEN', 'TAKEN', 'WHY'], ...rows]
   const widths = [0, 1, 2].map((column) => Math.max(...table.map((row) => displayWidth(row[column] as string))))
   return table.map((row) => {

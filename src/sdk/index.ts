@@ -13,6 +13,7 @@ export {
 export { ApprovalsClient, type ApproveOptions, type WithApproval } from './approvals.js'
 export type { SandboxProcess } from './exec.js'
 export { RunsClient } from './runs.js'
+export { buildRunRequest, type ForkOptions as RunOptions, type ForkSource as RunSource } from './fork-request.js'
 export { Kosa8Error, type ErrorRecord } from '../errors/kosa8-error.js'
 export type { ErrorCode } from '../errors/codes.js'
 export type { ApproachPlan, RunDocument, RunEvent, RunPhase, RunPlan, TestPlan, TrialResult, Verdict } from '../model/run.js'

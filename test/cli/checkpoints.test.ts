@@ -32,10 +32,10 @@ describe('kosa8 checkpoint', () => {
     await take(4, 'after the schema change')
     await take(0, 'before the risky bit')
     expect((await type(['checkpoint', 'ls', 'web'])).stdout).toBe([
-      'CHECKPOINT    WHEN       TAKEN   WHY',
-      ' web-ckpt-1   12m ago    you     before migration',
-      ' web-ckpt-2   4m ago     you     after the schema change',
-      '*web-ckpt-3   just now   you     before the risky bit',
+      'CHECKPOINT     WHEN       TAKEN   WHY',
+      ' web-ckpt-1    12m ago    you     before migration',
+      ' web-ckpt-2    4m ago     you     after the schema change',
+      '*web-ckpt-3    just now   you     before the risky bit',
       '',
       '* is where `kosa8 rewind web` goes', '',
     ].join('\n'))
