@@ -35,7 +35,7 @@ export function addFork(cli: Cli, program: Command): void {
     .option('--results <glob>', 'report files the tests write; may be given several times', repeatedOption)
     .option('--repeats <n>', 'trials per approach', wholeNumberOption(1, 100))
     .option('--matrix <key=v1,v2>', 'try every approach with each value; may be given several times', matrixOption)
-    .option('--parallel <n|auto>', 'trials at once (default: as many as memory allows)', parallelOption)
+    .option('--parallel <n|auto>', 'trials at once (default: as many as memory and processors allow)', parallelOption)
     .option('--timeout <duration>', 'limit of one trial', durationOption)
     .addOption(new Option('--keep <which>', 'clones to keep as sandboxes').choices(['none', 'winner', 'all']).default('none'))
     .addOption(new Option('--require <what>', 'end with status 1 when no approach passes').choices(['pass']))

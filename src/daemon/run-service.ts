@@ -17,7 +17,7 @@ import { BASELINE_LABEL, createRunId, trialIdOf, type RunId } from '../model/ids
 import type { RunEvent, RunPlan, TrialRecord } from '../model/run.js'
 import { decideKept } from '../orchestrator/keep-clone.js'
 import { concludeRun, type ConclusionParts, type RunEnd } from '../orchestrator/run-conclusion.js'
-import { checkBuiltinStrategies } from '../orchestrator/strategy-loader.js'
+import { checkStrategies } from '../orchestrator/strategy-check.js'
 import { prepareRun } from '../orchestrator/run-preparation.js'
 import type { Sandboxes } from '../orchestrator/sandboxes.js'
 import type {
@@ -63,7 +63,7 @@ export class Runs implements RunService {
       await this.parts.sandboxes.findCheckpoint(request.sandbox, request.from)
     }
     if (request.machine !== null) await this.parts.sandboxes.requireImage(request.machine.image)
-    await checkBuiltinStrategies(request.approaches)
+    await checkStrategies(request.approaches)
     const now = this.parts.clock.now()
     const id = createRunId(now)
     const createdAt = new Date(now).toISOString()

@@ -137,7 +137,7 @@ export class Sandboxes {
       })
       cleanup.defer('release its memory', () => this.parts.release(reservation.id))
       const sandbox = await this.parts.host.boot({
-        image: image.boot, shape, hostname: wanted.name, purpose: { kind: 'sandbox', name: wanted.name },
+        image: image.boot, shape, hostname: wanted.name, purpose: { kind: 'sandbox', name: wanted.name }, signal: wanted.signal,
       })
       cleanup.defer('end its machine', () => this.parts.host.destroy(sandbox))
       if (wanted.egress === 'allow') await trustHostCertificates(sandbox.session, this.parts.caBundle)

@@ -31,17 +31,6 @@ export async function loadStrategy(reference: StrategyReference): Promise<Strate
   return exported
 }
 
-/**
- * Checks the parameters of every approach with a strategy of ours, before anything starts. A user's own
- * module is checked where it runs: its code is not loaded into the daemon.
- * @throws APPROACH_INVALID naming the approach and the parameter.
- */
-export async function checkBuiltinStrategies(approaches: readonly ApproachPlan[]): Promise<void> {
-  for (const approach of approaches) {
-    if (approach.strategy.kind === 'builtin') checkParameters(await loadStrategy(approach.strategy), approach)
-  }
-}
-
 /** @throws APPROACH_INVALID when the strategy refuses the approach's parameters. */
 export function checkParameters(strategy: Strategy, approach: ApproachPlan): void {
   try {

@@ -87,6 +87,7 @@ async function runInClone(run: TrialRun, log: TrialLog, cleanup: CleanupStack): 
     snapshot: run.snapshot,
     hostname: hostnameOf(run),
     purpose: { kind: 'trial', run: run.plan.id as RunId, trial: run.trial, attempt: run.attempt },
+    signal: run.signal,
   })
   cleanup.defer('destroy the clone', () => run.host.destroy(sandbox))
   timings.add('clone', sandbox.timings.startMs)

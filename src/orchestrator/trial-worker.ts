@@ -33,6 +33,8 @@ export interface TrialWorkerParts {
   reservations: Reservations
   /** Checked snapshot of a plan's checkpoint. @throws CHECKPOINT_UNKNOWN, CHECKPOINT_CORRUPT */
   loadSnapshot: (plan: RunPlan) => Promise<MachineSnapshot>
+  /** Virtual processors that may be at work at once in trials of runs that set no number of their own. */
+  processorsMax: number
   /** Keeps a clone for later, as the plan asks; called before it is destroyed. */
   keepClone: (plan: RunPlan, sandbox: Sandbox, record: TrialRecord) => Promise<void>
   /** Name of this worker in the queue. */
@@ -43,6 +45,9 @@ export interface TrialWorkerParts {
 /** Runs trials until told to stop. */
 export class TrialWorker {
   private readonly active = new Map<RunId, number>()
+  private processorsAtWork = 0
+  /** The trial that was last told to wait for processors: it is told once. */
+  private toldToWait: string | null = null
   private readonly working = new Set<Promise<void>>()
   private slotFreed = createDeferred<void>()
 
@@ -73,7 +78,9 @@ export class TrialWorker {
     const job = await queue.peekTrial()
     if (job === null) return false
     const plan = await runs.readPlan(job.run)
-    if (plan === null || this.isFull(plan)) return false
+    if (plan === null) return false
+    const processors = await this.parts.loadSnapshot(plan).then(({ shape }) => shape.cpus, () => 1)
+    if (this.isFull(job, plan, processors)) return false
     const memory = await this.reserve(job, plan, signal)
     if (memory === null) return true
     const claim = await queue.claimTrial(this.parts.name).catch((error: unknown) => {
@@ -84,7 +91,7 @@ export class TrialWorker {
       memory.held?.release()
       return false
     }
-    this.track(claim, this.process(claim, memory, signal))
+    this.track(claim, processors, this.process(claim, memory, signal))
     return true
   }
 
@@ -176,9 +183,11 @@ export class TrialWorker {
     }
   }
 
-  private track(claim: ClaimedTrial, work: Promise<void>): void {
+  private track(claim: ClaimedTrial, processors: number, work: Promise<void>): void {
     this.active.set(claim.run, (this.active.get(claim.run) ?? 0) + 1)
+    this.processorsAtWork += processors
     const tracked = work.finally(() => {
+      this.processorsAtWork -= processors
       this.active.set(claim.run, (this.active.get(claim.run) ?? 1) - 1)
       this.working.delete(tracked)
       this.slotFreed.resolve()
@@ -187,8 +196,15 @@ export class TrialWorker {
     this.working.add(tracked)
   }
 
-  private isFull(plan: RunPlan): boolean {
-    return plan.parallel !== null && (this.active.get(plan.id as RunId) ?? 0) >= plan.parallel
+  /** The run's own number decides where there is one, else the host's processors; one trial may always run. */
+  private isFull(job: TrialJob, plan: RunPlan, processors: number): boolean {
+    if (plan.parallel !== null) return (this.active.get(job.run) ?? 0) >= plan.parallel
+    const isFull = this.processorsAtWork > 0 && this.processorsAtWork + processors > this.parts.processorsMax
+    if (isFull && this.toldToWait !== job.trial) {
+      this.toldToWait = job.trial
+      this.tell(job, { phase: 'waiting', message: `needs ${countOf(processors, 'processor')}, ${this.processorsAtWork} of ${this.parts.processorsMax} at work` })
+    }
+    return isFull
   }
 
   private async waitForChange(signal: AbortSignal): Promise<void> {

@@ -4,9 +4,10 @@
  * Owns: the thread and its limits. What is too costly to read becomes a failed TestRun that says so: reports are
  * written by the guest, so this is evidence about the trial and no error of ours. Called by the orchestrator.
  */
-import { Worker } from 'node:worker_threads'
-import type { TestRun } from '../model/tests.js'
+import type { TestCase, TestRun } from '../model/tests.js'
+import { startThread } from '../util/thread.js'
 import { judgeRun } from './judge-run.js'
+import type { ParseMessage } from './parse-worker.js'
 import { readTestRun, type TestEvidence } from './read-test-run.js'
 
 /** Below this many bytes in all, reading takes a few milliseconds and is done in place. */
@@ -25,11 +26,18 @@ export async function parseInThread(evidence: TestEvidence, limits: ParseLimits 
   const sizeBytes = evidence.files.reduce((sum, file) => sum + file.content.length, evidence.stdout.length)
   if (sizeBytes <= IN_PLACE_BYTES_MAX) return readTestRun(evidence)
   const { timeoutMs = 60_000, heapMib = 1024 } = limits
-  const worker = startWorker(evidence, heapMib)
+  const worker = startThread(new URL('./parse-worker', import.meta.url), {
+    workerData: evidence, resourceLimits: { maxOldGenerationSizeMb: heapMib },
+  })
   let timer: NodeJS.Timeout | undefined
   try {
     return await new Promise<TestRun>((resolve, reject) => {
-      worker.once('message', resolve)
+      const cases: TestCase[] = []
+      worker.on('message', (message: ParseMessage) => {
+        if ('run' in message) return resolve({ ...message.run, cases })
+        for (const test of message.cases) cases.push(test)
+        worker.postMessage('next')
+      })
       worker.once('error', (error: NodeJS.ErrnoException) => {
         if (error.code !== 'ERR_WORKER_OUT_OF_MEMORY') return reject(error)
         resolve(giveUp(evidence, `reports not readable within ${heapMib} MiB`))
@@ -41,16 +49,6 @@ export async function parseInThread(evidence: TestEvidence, limits: ParseLimits 
     clearTimeout(timer)
     await worker.terminate()
   }
-}
-
-function startWorker(evidence: TestEvidence, heapMib: number): Worker {
-  const options = { workerData: evidence, resourceLimits: { maxOldGenerationSizeMb: heapMib } }
-  if (import.meta.url.endsWith('.js')) return new Worker(new URL('./parse-worker.js', import.meta.url), options)
-  // From sources, as the tests run: a thread of Node 20 reads no TypeScript by itself.
-  const jiti = JSON.stringify(import.meta.resolve('jiti'))
-  const entry = JSON.stringify(new URL('./parse-worker.ts', import.meta.url).href)
-  const code = `import(${jiti}).then((module) => module.createJiti(${entry}).import(${entry}))`
-  return new Worker(code, { ...options, eval: true })
 }
 
 function giveUp(evidence: TestEvidence, fault: string): TestRun {

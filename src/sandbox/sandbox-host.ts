@@ -35,15 +35,19 @@ export class SandboxHost {
   constructor(private readonly parts: SandboxHostParts) {}
 
   /** Boots a fresh sandbox from an image. */
-  async boot(options: { image: BootImage; shape: MachineShape; hostname: string; purpose: MachinePurpose }): Promise<Sandbox> {
+  async boot(
+    options: { image: BootImage; shape: MachineShape; hostname: string; purpose: MachinePurpose; signal?: AbortSignal | undefined },
+  ): Promise<Sandbox> {
     return this.journalled(options.purpose, (place) => Sandbox.boot(
-      this.parts.driver, { ...place, shape: options.shape, image: options.image }, options.hostname))
+      this.parts.driver, { ...place, shape: options.shape, image: options.image }, options.hostname, options.signal))
   }
 
   /** Builds a sandbox from a checkpoint's snapshot, with an identity of its own. */
-  async clone(options: { snapshot: MachineSnapshot; hostname: string; purpose: MachinePurpose }): Promise<Sandbox> {
+  async clone(
+    options: { snapshot: MachineSnapshot; hostname: string; purpose: MachinePurpose; signal?: AbortSignal | undefined },
+  ): Promise<Sandbox> {
     return this.journalled(options.purpose, (place) => Sandbox.restore(
-      this.parts.driver, { ...place, snapshot: options.snapshot }, options.hostname))
+      this.parts.driver, { ...place, snapshot: options.snapshot }, options.hostname, options.signal))
   }
 
   /** Notes where a machine stands now, e.g. after a checkpoint has switched its active layer. */

@@ -35,21 +35,25 @@ export class Sandbox {
     readonly timings: ReadyTimings,
   ) {}
 
-  /** Boots a fresh machine. Nothing is left behind on failure. */
-  static async boot(driver: Driver, config: Parameters<Driver['boot']>[0], hostname: string): Promise<Sandbox> {
+  /** Boots a fresh machine. Nothing is left behind on failure, nor when `signal` fires meanwhile. */
+  static async boot(
+    driver: Driver, config: Parameters<Driver['boot']>[0], hostname: string, signal?: AbortSignal,
+  ): Promise<Sandbox> {
     const startedAt = performance.now()
     const machine = await driver.boot(config)
-    return Sandbox.makeReady(machine, hostname, startedAt, BOOT_DEADLINE_MS)
+    return Sandbox.makeReady(machine, hostname, startedAt, { helloTimeoutMs: BOOT_DEADLINE_MS, signal })
   }
 
   /**
    * Builds a machine from a snapshot and gives it an identity of its own before any process in it runs.
    * @throws IDENTITY_NOT_REPAIRED when the guest does not confirm; the machine is destroyed then.
    */
-  static async restore(driver: Driver, config: Parameters<Driver['restore']>[0], hostname: string): Promise<Sandbox> {
+  static async restore(
+    driver: Driver, config: Parameters<Driver['restore']>[0], hostname: string, signal?: AbortSignal,
+  ): Promise<Sandbox> {
     const startedAt = performance.now()
     const machine = await driver.restore(config)
-    return Sandbox.makeReady(machine, hostname, startedAt, RESTORE_DEADLINE_MS)
+    return Sandbox.makeReady(machine, hostname, startedAt, { helloTimeoutMs: RESTORE_DEADLINE_MS, signal })
   }
 
   /** Attaches to a machine that outlived its owner; null when it is gone. Its identity is left as it is. */
@@ -70,12 +74,17 @@ export class Sandbox {
   }
 
   private static async makeReady(
-    machine: Machine, hostname: string, startedAt: number, deadlineMs: number,
+    machine: Machine, hostname: string, startedAt: number, limits: { helloTimeoutMs: number; signal: AbortSignal | undefined },
   ): Promise<Sandbox> {
+    const { helloTimeoutMs, signal } = limits
+    // Nobody waits for a guest any more that is not wanted: what waits for it fails at once.
+    const giveUp = (): void => void machine.destroy().catch(() => undefined)
+    signal?.addEventListener('abort', giveUp, { once: true })
     try {
+      signal?.throwIfAborted()
       const channel = await machine.openChannel()
       await machine.resume()
-      const session = await openGuestSession(channel, { helloTimeoutMs: deadlineMs })
+      const session = await openGuestSession(channel, { helloTimeoutMs })
       const reachedAt = performance.now()
       const identity = createIdentity(hostname)
       await repair(session, identity)
@@ -84,7 +93,9 @@ export class Sandbox {
     } catch (error) {
       // A machine that could not be ended stays in the journal: both failures tell so.
       await machine.destroy().catch((failure: unknown) => { throw new AggregateError([error, failure], String(error)) })
-      throw error
+      throw signal?.aborted === true ? signal.reason : error
+    } finally {
+      signal?.removeEventListener('abort', giveUp)
     }
   }
 

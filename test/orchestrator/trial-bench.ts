@@ -55,7 +55,7 @@ export class TrialBench {
     const stop = new AbortController()
     const worker = new TrialWorker({
       queue: await this.queues.queue({ waitMaxMs: 200 }), runs: this.queues.store, paths: this.home.paths, host: this.home.host,
-      reservations: PLENTY, loadSnapshot: async () => this.snapshot, keepClone: async () => undefined, name,
+      reservations: PLENTY, loadSnapshot: async () => this.snapshot, keepClone: async () => undefined, name, processorsMax: 1000,
       onError: (message) => this.errors.push(message), ...change,
     })
     const working = worker.work(stop.signal)

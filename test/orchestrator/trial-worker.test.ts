@@ -103,4 +103,29 @@ describe('a trial', () => {
     expect(records.map(({ state }) => state)).toEqual(Array.from({ length: count }, () => 'completed'))
     expect({ most, granted, machines: await machinesNow() }).toEqual({ most: budget, granted: 0, machines: 0 })
   })
+
+  it('waits for processors when its run sets no number, and says so; a number of its own is followed instead', async () => {
+    const most = async (change: { parallel: number | null }): Promise<{ atOnce: number; messages: string[] }> => {
+      const { run } = await bench.enqueue(6, change)
+      let atOnce = 0
+      const host = bench.home.host
+      const original = host.clone.bind(host)
+      host.clone = async (options) => {
+        const sandbox = await original(options)
+        atOnce = Math.max(atOnce, (await bench.home.left()).records)
+        return sandbox
+      }
+      const worker = await bench.work({ processorsMax: 2 })
+      await bench.records(run, 6)
+      await worker.stop()
+      host.clone = original
+      const messages = (await bench.queues.store.readEvents(run)).map((event) => (event.type === 'trial-phase' && event.phase === 'waiting' ? event.message : ''))
+      return { atOnce, messages: messages.filter((message) => message !== '') }
+    }
+    const automatic = await most({ parallel: null })
+    expect(automatic.atOnce).toBeLessThanOrEqual(2)
+    expect(automatic.messages).toContain('needs 1 processor, 2 of 2 at work')
+    const chosen = await most({ parallel: 1 })
+    expect(chosen).toEqual({ atOnce: 1, messages: [] })
+  })
 })

@@ -4,7 +4,7 @@
  * Owns: the QMP conversation, the one channel to the guest, the order of operations that must not
  * overlap, and the end of the machine. Made by `start.ts` (new machines) and `recover.ts` (found again).
  */
-import { rm, stat } from 'node:fs/promises'
+import { rm, stat, truncate } from 'node:fs/promises'
 import type { Socket } from 'node:net'
 import path from 'node:path'
 import type { Duplex } from 'node:stream'
@@ -23,6 +23,9 @@ import { connectIn } from './sockets.js'
 
 /** Most of the guest's console that is quoted when a guest ends by itself, characters. */
 const CONSOLE_TAIL_CHARS = 2000
+/** A guest can make QEMU complain as often as it likes: a log beyond this many bytes is begun anew. */
+const LOG_BYTES_MAX = 1024 * 1024
+const LOG_LOOK_MS = 1_000
 
 /** What a machine is made of. */
 export interface MachineParts {
@@ -46,6 +49,7 @@ export class QemuMachine implements Machine {
   private isEnded = false
   private destroying: Promise<void> | null = null
   private consoleTail = ''
+  private readonly logWatch: NodeJS.Timeout
 
   constructor(private readonly parts: MachineParts) {
     this.current = parts.handle
@@ -59,6 +63,7 @@ export class QemuMachine implements Machine {
       if (name === 'SHUTDOWN') void this.readConsole().finally(() => parts.process.kill())
     })
     void parts.qmp.lost.then(() => parts.process.kill())
+    this.logWatch = setInterval(() => void this.capLog(), LOG_LOOK_MS).unref()
   }
 
   get handle(): MachineHandle {
@@ -123,6 +128,7 @@ export class QemuMachine implements Machine {
   }
 
   detach(): void {
+    clearInterval(this.logWatch)
     this.channel?.destroy()
     this.parts.qmp.close()
   }
@@ -146,6 +152,13 @@ export class QemuMachine implements Machine {
   private async readConsole(): Promise<void> {
     const text = await this.parts.qmp.call('ringbuf-read', { device: CONSOLE_ID, size: CONSOLE_BYTES })
     this.consoleTail = String(text).trim().slice(-CONSOLE_TAIL_CHARS) || 'nothing on its console'
+  }
+
+  /** QEMU appends, so it goes on at the new end. */
+  private async capLog(): Promise<void> {
+    const log = path.join(this.current.directory, MACHINE_FILE.log)
+    const sizeBytes = await stat(log).then(({ size }) => size, () => 0)
+    if (sizeBytes > LOG_BYTES_MAX) await truncate(log).catch(() => undefined)
   }
 
   /** Nothing may reach the guest between the saving of its devices and of its memory. */
