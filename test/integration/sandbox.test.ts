@@ -28,7 +28,7 @@ let ofTheSandbox: Record<string, string[]>
 beforeAll(async () => {
   kosa8 = await Kosa8.open()
   repository = await kosa8.makeRepository('adder', ADDER_FILES, { fix: FIX, look: LOOK })
-  await kosa8.ask(['create', 'source', '--repo', repository])
+  await kosa8.ask(['create', 'source', '--repo', repository, '--mem', '320M', '--cpus', '2'])
   await kosa8.ask(['checkpoint', 'source', '--label', 'Before'])
   ofTheSandbox = await kosa8.listLeftovers()
 }, 300_000)
@@ -84,7 +84,7 @@ describe('a fork of a live sandbox', () => {
 
   it('gives each clone the size of its parent and no network card (invariant 8)', async () => {
     const [mem] = (await kosa8.ask(['exec', 'source', '--', 'sed', '-n', 's/^MemTotal: *//p', '/proc/meminfo'])).trim().split('\n')
-    for (const one of said) expect(one).toMatchObject({ net: 'lo ', mem: `${mem} 1` })
+    for (const one of said) expect(one).toMatchObject({ net: 'lo ', mem: `${mem} 2` })
   })
 
   it('removes the checkpoint it took and nothing else', async () => {
@@ -140,6 +140,26 @@ describe('a fork whose tests write no report', () => {
     expect(document.trials[0]!.tests).not.toMatchObject({ state: 'parsed' })
     expect(document.baseline!.tests.reason).toMatch(/report/)
     expect(document.trials[0]!.reasons.join()).toMatch(/results could not be read/)
+  })
+})
+
+describe('a fork whose guests cannot be given an identity', () => {
+  it('hands none of them to a strategy, destroys them and says so (invariant 2)', async () => {
+    // A folder where the file with the machine's id belongs: the real agent cannot replace it.
+    const spoil = 'rm -f /etc/machine-id && mkdir /etc/machine-id'
+    await kosa8.ask(['exec', 'source', '--', 'sh', '-c', spoil])
+    try {
+      const { run, fork } = await kosa8.startFork(['source', '--approaches', 'fix'])
+      const { status, stdout } = await fork.ended
+      expect(status).toBe(3)
+      expect(JSON.parse(stdout)).toMatchObject({
+        state: 'failed', trials: [], error: { code: 'IDENTITY_NOT_REPAIRED', message: expect.stringContaining('machineIdSet') as string },
+      })
+      expect((await kosa8.runs.readEvents(run)).some((event) => event.type === 'trial-output')).toBe(false)
+      expect({ ...await kosa8.leftoversOnceTidy(run), layers: [] }).toEqual({ ...ofTheSandbox, layers: [] })
+    } finally {
+      await kosa8.ask(['exec', 'source', '--', 'rmdir', '/etc/machine-id'])
+    }
   })
 })
 
