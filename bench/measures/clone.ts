@@ -82,7 +82,7 @@ async function measureBoot(bed: Bed): Promise<number> {
 /** What a user would do without us: the same guest, saved into its own disk by QEMU. */
 async function saveInDisk(bed: Bed): Promise<{ pauseMs: number; load(): Promise<number>; dispose(): Promise<void> }> {
   const layer = newLayerName()
-  await createBaseOverlay(bed.layers, layer, bed.snapshot.image.rootDisk)
+  await createBaseOverlay(bed.layers, layer, bed.snapshot.image.rootDisk, null)
   const overlay = path.join(bed.layers, layer)
   const command = bareCommand(bed.bootCommand, { overlay, memory: 'own' })
   const qemu = await BareQemu.start(command, null)

@@ -6,10 +6,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <net/if.h>
 #include <net/route.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
@@ -17,6 +19,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,6 +28,9 @@
 #include "system.h"
 
 enum { DEVICE_LIMIT_MS = 10000, DEVICE_RETRY_NS = 2000000 };
+
+/* Of the kernel's fs/ext4/ext4.h. */
+#define EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)
 
 static const char PORT_NAME[] = "org.kosa8.agent";
 static const char NEW_ROOT[] = "/newroot";
@@ -98,10 +104,23 @@ static void carry_mount(const char *from) {
   if (mount(from, target, NULL, MS_MOVE, NULL) != 0) end_machine(target);
 }
 
+/* The host may have made the disk larger than the image's; where it has not, this does nothing. */
+static void fill_disk(void) {
+  uint64_t bytes = 0;
+  struct statfs root_stat;
+  int disk = open("/dev/vda", O_RDONLY | O_CLOEXEC), root = open(NEW_ROOT, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (ioctl(disk, BLKGETSIZE64, &bytes) != 0 || fstatfs(root, &root_stat) != 0) end_machine("size of /dev/vda");
+  uint64_t blocks = bytes / (uint64_t)root_stat.f_bsize;
+  if (ioctl(root, EXT4_IOC_RESIZE_FS, &blocks) != 0) end_machine("growing of the root file system");
+  close(root);
+  close(disk);
+}
+
 static void enter_root(void) {
   if (!wait_for(is_disk_there)) end_machine("/dev/vda");
   mkdir(NEW_ROOT, 0755);
   if (mount("/dev/vda", NEW_ROOT, "ext4", MS_NOATIME | MS_LAZYTIME, ROOT_OPTIONS) != 0) end_machine("mount of /dev/vda");
+  fill_disk();
   carry_mount("/dev");
   carry_mount("/proc");
   carry_mount("/sys");
@@ -160,9 +179,16 @@ static bool configure_card(int fd) {
   return ioctl(fd, SIOCADDRT, &route) == 0;
 }
 
-static bool is_asked_for_dns(void) {
+/* What stands behind `name=` on the kernel's command line; 0 without it. */
+static unsigned long read_parameter(const char *name) {
   char line[4096];
-  return read_file_at(AT_FDCWD, "/proc/cmdline", line, sizeof line) && strstr(line, "kosa8.dns=1") != NULL;
+  if (!read_file_at(AT_FDCWD, "/proc/cmdline", line, sizeof line)) return 0;
+  const char *found = strstr(line, name);
+  return found == NULL || found[strlen(name)] != '=' ? 0 : strtoul(found + strlen(name) + 1, NULL, 10);
+}
+
+uint32_t boot_processes_max(void) {
+  return (uint32_t)read_parameter("kosa8.pids");
 }
 
 static bool has_card;
@@ -178,7 +204,7 @@ static void configure_network(void) {
   has_card = ioctl(fd, SIOCGIFINDEX, &card) == 0;
   if (has_card && !configure_card(fd)) end_machine("eth0");
   close(fd);
-  if (is_asked_for_dns() && !replace_file("/etc/resolv.conf", "nameserver 10.0.2.3\n", 0644))
+  if (read_parameter("kosa8.dns") == 1 && !replace_file("/etc/resolv.conf", "nameserver 10.0.2.3\n", 0644))
     end_machine("/etc/resolv.conf");
 }
 

@@ -4,6 +4,7 @@
 #define KOSA8_BOOT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #define GROUPS_FOLDER "/sys/fs/cgroup/kosa8"
 
@@ -11,6 +12,8 @@
 void boot_machine(void);
 /* Whether there is a way out of the machine but the port. */
 bool machine_has_card(void);
+/* Processes all commands together may have; 0: as many as they like. */
+uint32_t boot_processes_max(void);
 /* Opens the port the host talks through, nonblocking. */
 int open_agent_port(void);
 /* Prints what failed (with errno) and powers the machine off. */

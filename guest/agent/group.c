@@ -18,19 +18,35 @@
 #include "system.h"
 
 /* Commands may make cgroups of their own below theirs; deeper trees than this are left alone. */
-enum { DEPTH_MAX = 16 };
+enum { DEPTH_MAX = 16, KEPT_PROCESSES_MAX = 64 };
 
 static int root_fd = -1;
 static uint32_t last_number;
+static uint32_t command_limit; /* processes of one command; 0: as many as it likes */
 /* An empty group made in a quiet moment: a clone's first command does not wait for the making of one. */
 static struct group spare;
 static int spare_fd = -1;
 
-bool groups_init(const char *folder) {
+static bool limit_group(const char *file, uint32_t limit) {
+  char text[16];
+  snprintf(text, sizeof text, "%u", limit);
+  return write_file_at(root_fd, file, text);
+}
+
+/* One command alone never has the last processes: another can be started to look at it. */
+static bool limit_processes(uint32_t limit) {
+  uint32_t kept = limit / 8 < KEPT_PROCESSES_MAX ? limit / 8 : KEPT_PROCESSES_MAX;
+  command_limit = limit - kept;
+  return write_file_at(root_fd, "../cgroup.subtree_control", "+pids") && limit_group("pids.max", limit) &&
+         write_file_at(root_fd, "cgroup.subtree_control", "+pids");
+}
+
+bool groups_init(const char *folder, uint32_t processes_max) {
   if (folder == NULL) return true;
   if (mkdir(folder, 0755) != 0 && errno != EEXIST) return false;
   root_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  return root_fd >= 0 && faccessat(root_fd, "cgroup.kill", W_OK, 0) == 0;
+  return root_fd >= 0 && faccessat(root_fd, "cgroup.kill", W_OK, 0) == 0 &&
+         (processes_max == 0 || limit_processes(processes_max));
 }
 
 bool groups_are_cgroups(void) {
@@ -47,9 +63,11 @@ static bool make_group(struct group *group, int *folder_fd) {
   *group = (struct group){.number = ++last_number};
   *folder_fd = -1;
   if (root_fd < 0) return true;
-  char name[16];
+  char name[16], limit_file[32];
   snprintf(name, sizeof name, "%u", group->number);
+  snprintf(limit_file, sizeof limit_file, "%s/pids.max", name);
   if (mkdirat(root_fd, name, 0755) != 0) return false;
+  if (command_limit > 0 && !limit_group(limit_file, command_limit)) return false;
   *folder_fd = open_group(group);
   return *folder_fd >= 0;
 }

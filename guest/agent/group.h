@@ -15,8 +15,9 @@ struct group {
   pid_t leader; /* first process; set by the caller after the fork */
 };
 
-/* Uses (and makes) this folder of a cgroup2 mount; NULL for process groups. False with errno set. */
-bool groups_init(const char *folder);
+/* Uses (and makes) this folder of a cgroup2 mount; NULL for process groups. All groups together have at
+ * most `processes_max` processes, threads counted; 0: no limit. False with errno set. */
+bool groups_init(const char *folder, uint32_t processes_max);
 bool groups_are_cgroups(void);
 
 /* Makes the next group ahead, if there is none yet; for moments in which nobody waits. */

@@ -279,7 +279,7 @@ int main(int argc, char **argv) {
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1);
   }
-  if (!groups_init(cgroup)) {
+  if (!groups_init(cgroup, is_init ? boot_processes_max() : 0)) {
     if (is_init) end_machine(cgroup);
     perror(cgroup);
     return 2;

@@ -11,6 +11,7 @@ import { z } from 'zod'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { MachineSnapshot } from '../hypervisor/driver.js'
 import type { CheckpointId, SandboxName } from '../model/ids.js'
+import { machineShapeSchema } from '../model/machine-shape.js'
 import { baseSchema } from '../model/run.js'
 
 export const CHECKPOINT_FORMAT = 'kosa8.checkpoint/1'
@@ -40,9 +41,7 @@ export const checkpointManifestSchema = z.object({
   image: z.object({ name: z.string(), hash: z.string() }),
   /** Files the machine was booted from. */
   boot: z.object({ kernel: z.string(), initrd: z.string(), rootDisk: z.string() }),
-  shape: z.object({
-    memoryMib: z.number().int().positive(), cpus: z.number().int().positive(), network: z.enum(['none', 'user']),
-  }),
+  shape: machineShapeSchema,
   fingerprint: z.object({
     driver: z.string(), version: z.string(), machineType: z.string(), accelerator: z.string(), cpuModel: z.string(),
   }),

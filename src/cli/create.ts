@@ -6,13 +6,15 @@ import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { CreateSandboxOptions } from '../sdk/client.js'
 import { readSandboxDefaults } from '../sdk/sandbox-defaults.js'
 import type { CommandTools } from './host.js'
-import { egressOption, memoryOption, wholeNumberOption } from './options.js'
+import { diskOption, egressOption, memoryOption, processesOption, wholeNumberOption } from './options.js'
 import { defineVerb, type Cli, type CommonOptions } from './verb.js'
 
 interface CreateOptions extends CommonOptions {
   image?: string
   mem?: number
   cpus?: number
+  disk?: number
+  pids?: number
   egress?: 'deny' | 'allow'
   repo?: string
   approvals?: string
@@ -27,6 +29,8 @@ export function addCreate(cli: Cli, program: Command): void {
     .option('--image <name>', 'base image (default: base, or what the repository asks for)')
     .option('--mem <size>', 'memory, e.g. 512M or 2G', memoryOption)
     .option('--cpus <n>', 'virtual processors', wholeNumberOption(1, 64))
+    .option('--disk <size>', 'size of its disk, e.g. 20G (default: what the image has)', diskOption)
+    .option('--pids <n>', 'processes of all its commands together, threads counted (default: 4096)', processesOption)
     .option('--egress <rule>', 'what it may reach: deny or allow', egressOption)
     .option('--repo <dir>', 'repository to put into its workspace')
     .option('--approvals <file>', 'public key: rewinding, removing and changing egress then need an approval signed with its private key')
@@ -48,11 +52,13 @@ async function readApprovals(file: string | undefined, cwd: string): Promise<{ a
   return { approvals: text }
 }
 
-function flagsOf({ image, mem, cpus, egress }: CreateOptions): Omit<CreateSandboxOptions, 'name'> {
+function flagsOf({ image, mem, cpus, disk, pids, egress }: CreateOptions): Omit<CreateSandboxOptions, 'name'> {
   return {
     ...(image === undefined ? {} : { image }),
     ...(mem === undefined ? {} : { memMb: mem }),
     ...(cpus === undefined ? {} : { cpus }),
+    ...(disk === undefined ? {} : { diskMb: disk }),
+    ...(pids === undefined ? {} : { maxProcesses: pids }),
     ...(egress === undefined ? {} : { egress }),
   }
 }

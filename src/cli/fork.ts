@@ -8,7 +8,8 @@ import { followRun, type FollowedRun } from './follow-run.js'
 import { exitStatusOf } from './exit-status.js'
 import { SIGNAL_STATUS, type CommandTools } from './host.js'
 import {
-  durationOption, egressOption, listOption, matrixOption, memoryOption, parallelOption, repeatedOption, wholeNumberOption,
+  diskOption, durationOption, egressOption, listOption, matrixOption, memoryOption, parallelOption, processesOption,
+  repeatedOption, wholeNumberOption,
 } from './options.js'
 import { defineVerb, type Cli, type CommonOptions } from './verb.js'
 
@@ -45,6 +46,8 @@ export function addFork(cli: Cli, program: Command): void {
     .option('--image <name>', 'base image of the sandbox made for the run')
     .option('--mem <size>', 'its memory, e.g. 512M or 2G', memoryOption)
     .option('--cpus <n>', 'its virtual processors', wholeNumberOption(1, 64))
+    .option('--disk <size>', 'size of its disk, e.g. 20G', diskOption)
+    .option('--pids <n>', 'processes of all its commands together', processesOption)
     .option('--egress <rule>', 'what it may reach: deny or allow', egressOption)
 }
 

@@ -15,14 +15,19 @@ async function list({ client, host, output }: CommandTools, _args: string[], opt
     output.printJson(sandboxes)
     return 0
   }
-  const head = ['name', 'state', 'image', 'memory', 'private', 'cpus', 'egress', 'repository']
+  const head = ['name', 'state', 'image', 'memory', 'private', 'cpus', 'disk', 'pids', 'egress', 'repository']
   const rows = sandboxes.map((each) => [
-    each.name, each.state, each.image, `${each.memoryMib} MiB`, toMib(each.privateBytes), String(each.cpus), each.egress, each.repository ?? '–',
+    each.name, each.state, each.image, `${each.memoryMib} MiB`, toMib(each.privateBytes), String(each.cpus),
+    each.diskMib === null ? '–' : toGib(each.diskMib), String(each.processesMax), each.egress, each.repository ?? '–',
   ])
   const cells = [head, ...rows].map((row) => row.map((text) => ({ text })))
-  const layout = { columns: host.terminalSize().columns, colour: false, right: [3, 4, 5] }
+  const layout = { columns: host.terminalSize().columns, colour: false, right: [3, 4, 5, 6, 7] }
   output.print(sandboxes.length === 0 ? 'no sandboxes yet' : layOutTable(cells, layout).join('\n'))
   return 0
+}
+
+function toGib(mib: number): string {
+  return `${Number((mib / 1024).toFixed(1))} GiB`
 }
 
 function toMib(bytes: number | null): string {

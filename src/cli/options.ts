@@ -2,7 +2,7 @@
 import { InvalidArgumentError } from 'commander'
 import type { Matrix } from '../config/project-defaults.js'
 import { parseDurationMs, parseMemoryMib } from '../config/units.js'
-import { MEMORY_MIB_MIN } from '../protocol/sandboxes.js'
+import { DISK_MIB_MAX, MEMORY_MIB_MIN, PROCESSES_MAX_MAX, PROCESSES_MAX_MIN } from '../protocol/sandboxes.js'
 
 /** "512M" or "2G", in MiB. */
 export function memoryOption(text: string): number {
@@ -10,6 +10,18 @@ export function memoryOption(text: string): number {
   if (mib === null) throw new InvalidArgumentError('use a size such as 512M or 2G')
   if (mib < MEMORY_MIB_MIN) throw new InvalidArgumentError(`use at least ${MEMORY_MIB_MIN}M`)
   return mib
+}
+
+/** "8G", in MiB. */
+export function diskOption(text: string): number {
+  const mib = parseMemoryMib(text)
+  if (mib === null || mib > DISK_MIB_MAX) throw new InvalidArgumentError('use a size such as 20G, at most 1T')
+  return mib
+}
+
+/** A number of processes. */
+export function processesOption(text: string): number {
+  return wholeNumberOption(PROCESSES_MAX_MIN, PROCESSES_MAX_MAX)(text)
 }
 
 /** "30m" or "90s", in milliseconds. */

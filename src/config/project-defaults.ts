@@ -17,6 +17,10 @@ export interface ProjectSettings {
   image: string
   memoryMib: number
   cpus: number
+  /** Undefined: the image's. */
+  diskMib: number | undefined
+  /** Undefined: what every sandbox gets. */
+  processesMax: number | undefined
   egress: 'deny' | 'allow'
   setup: string | null
   test: TestPlan | null
@@ -42,6 +46,8 @@ export async function resolveProject(project: ProjectFile, folder: string): Prom
     image: project.image ?? (packageFile === null ? 'base' : 'node'),
     memoryMib: (project.mem === undefined ? null : parseMemoryMib(project.mem)) ?? DEFAULT_MEMORY_MIB,
     cpus: project.cpus ?? DEFAULT_CPUS,
+    diskMib: (project.disk === undefined ? null : parseMemoryMib(project.disk)) ?? undefined,
+    processesMax: project.pids,
     egress: project.egress ?? 'deny',
     setup: project.setup ?? null,
     test: resolveTest(project.test, packageFile),

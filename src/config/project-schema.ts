@@ -49,6 +49,8 @@ export const projectSchema = z.strictObject({
   image: z.string().min(1).optional().describe('Base image; node where there is a package.json, else base.'),
   mem: memorySchema.optional().describe('Memory of the machine; 1G when absent.'),
   cpus: z.int().min(1).max(64).optional().describe('Virtual processors; 1 when absent.'),
+  disk: memorySchema.optional().describe('Size of the disk; the image\'s when absent, and not below it.'),
+  pids: z.int().min(16).max(32768).optional().describe('Processes of all commands together, threads counted; 4096 when absent.'),
   egress: egressSchema.optional().describe('What the machine may reach: deny (the default) or allow.'),
   setup: z.string().min(1).optional().describe('Shell command, run once before the checkpoint.'),
   test: z.union([z.string().min(1), testSchema]).optional().describe('How the tests are run.'),

@@ -110,6 +110,7 @@ export class SandboxCalls implements SandboxService {
     const measured = await machine?.inspect().catch(() => null)
     return {
       name: record.name, image: record.image, memoryMib: record.shape.memoryMib, cpus: record.shape.cpus, egress: record.egress,
+      diskMib: record.shape.diskMib, processesMax: record.shape.processesMax,
       state: measured === undefined || measured === null ? 'gone' : measured.isRunning ? 'running' : 'paused',
       createdAt: record.createdAt, repository: record.repository?.hostPath ?? null,
       approvals: record.approvals === null ? null : fingerprintOf(record.approvals), privateBytes: measured?.privateBytes ?? null,

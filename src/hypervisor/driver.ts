@@ -6,14 +6,9 @@
  */
 import type { Duplex } from 'node:stream'
 import type { MachineId } from '../model/ids.js'
+import type { MachineShape } from '../model/machine-shape.js'
 
-/** What a machine is built like; a clone has its parent's. */
-export interface MachineShape {
-  memoryMib: number
-  cpus: number
-  /** `none`: no network card. `user`: a NAT of its own, outgoing only. */
-  network: 'none' | 'user'
-}
+export type { MachineShape } from '../model/machine-shape.js'
 
 /** Files a machine boots from; the root disk is never written to. */
 export interface BootImage {

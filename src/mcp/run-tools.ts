@@ -9,7 +9,7 @@ import { Kosa8Error, parseError } from '../errors/kosa8-error.js'
 import { sandboxNameSchema } from '../model/ids.js'
 import { keepSchema, type RunDocument, type RunEvent } from '../model/run.js'
 import { TIMEOUT_MS_MAX, TRIALS_MAX, runIdSchema, trialSelectorSchema, type RunStatus } from '../protocol/runs.js'
-import { cpusSchema, egressSchema, imageNameSchema, memoryMibSchema } from '../protocol/sandboxes.js'
+import { cpusSchema, diskMibSchema, egressSchema, imageNameSchema, memoryMibSchema, processesMaxSchema } from '../protocol/sandboxes.js'
 import { renderProgressLine } from '../report/progress-line.js'
 import { renderReport } from '../report/registry.js'
 import { buildRunRequest, type ForkOptions } from '../sdk/fork-request.js'
@@ -43,6 +43,8 @@ const forkInput = z.strictObject({
   image: imageNameSchema.optional().describe('base image of the sandbox made for the run'),
   memoryMib: memoryMibSchema.optional().describe('its memory in MiB'),
   cpus: cpusSchema.optional().describe('its virtual processors'),
+  diskMib: diskMibSchema.optional().describe('size of its disk in MiB'),
+  processesMax: processesMaxSchema.optional().describe('processes of all its commands together'),
   egress: egressSchema.optional().describe('what it may reach on the network'),
   wait: z.boolean().default(true).describe('false: answer with the run\'s id at once; ask fork_result later. Use it when your calls may not take minutes'),
 })
@@ -90,9 +92,10 @@ const result = defineTool({
 })
 
 function forkOptionsOf(input: z.output<typeof forkInput>): ForkOptions {
-  const { repository, memoryMib, timeoutSeconds, ...same } = input
+  const { repository, memoryMib, diskMib, processesMax, timeoutSeconds, ...same } = input
   const options = {
-    ...same, repo: repository, mem: memoryMib, timeout: timeoutSeconds === undefined ? undefined : timeoutSeconds * 1000,
+    ...same, repo: repository, mem: memoryMib, disk: diskMib, pids: processesMax,
+    timeout: timeoutSeconds === undefined ? undefined : timeoutSeconds * 1000,
   }
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as unknown as ForkOptions
 }

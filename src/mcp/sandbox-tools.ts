@@ -1,7 +1,9 @@
 /** Tools for sandboxes as a whole: create, list, run a command, remove. */
 import { z } from 'zod'
 import { sandboxNameSchema } from '../model/ids.js'
-import { cpusSchema, egressSchema, imageNameSchema, memoryMibSchema, type SandboxDescription } from '../protocol/sandboxes.js'
+import {
+  cpusSchema, diskMibSchema, egressSchema, imageNameSchema, memoryMibSchema, processesMaxSchema, type SandboxDescription,
+} from '../protocol/sandboxes.js'
 import { readSandboxDefaults } from '../sdk/sandbox-defaults.js'
 import { execTool } from './exec-tool.js'
 import { publicKeySchema } from '../protocol/approvals.js'
@@ -24,17 +26,21 @@ const create = defineTool({
     image: imageNameSchema.optional().describe('base image; `base` by default'),
     memoryMib: memoryMibSchema.optional().describe('memory in MiB; 1024 by default'),
     cpus: cpusSchema.optional().describe('virtual processors; 1 by default'),
+    diskMib: diskMibSchema.optional().describe('size of the disk in MiB; the image\'s by default, and not below it'),
+    processesMax: processesMaxSchema.optional().describe('processes of all commands together; 4096 by default'),
     egress: egressSchema.optional().describe('what it may reach on the network: `deny` (default) is nothing'),
     approvals: publicKeySchema.optional().describe('Ed25519 public key (PEM) of a person: rewinding, removing and changing egress then need their approval'),
   }),
   run: async ({ client, cwd }, input, { signal }) => {
-    const { repository, memoryMib, image, cpus, egress, approvals } = input
+    const { repository, memoryMib, image, cpus, diskMib, processesMax, egress, approvals } = input
     const sandbox = await client.createSandbox({
       name: input.name,
       ...await readSandboxDefaults(repository, cwd),
       ...(image === undefined ? {} : { image }),
       ...(memoryMib === undefined ? {} : { memMb: memoryMib }),
       ...(cpus === undefined ? {} : { cpus }),
+      ...(diskMib === undefined ? {} : { diskMb: diskMib }),
+      ...(processesMax === undefined ? {} : { maxProcesses: processesMax }),
       ...(egress === undefined ? {} : { egress }),
       ...(approvals === undefined ? {} : { approvals }),
     }, signal)

@@ -73,6 +73,7 @@ async function startFromRepository(preparation: Preparation, repository: Reposit
   onProgress(`booting a machine (${machine.image}, ${machine.memoryMib} MiB)`)
   const sandbox = await sandboxes.create({
     name, image: machine.image, memoryMib: machine.memoryMib, cpus: machine.cpus, egress: machine.egress,
+    diskMib: machine.diskMib, processesMax: machine.processesMax,
     ownedByRun: preparation.id, signal, onWait: (message) => onProgress(`waiting for memory: ${message}`),
   })
   const { base, notes } = await fillSandbox(preparation, sandbox, repository, prepared)

@@ -6,12 +6,14 @@
  * (`checkpoint`), who asked. One per daemon.
  */
 import { randomBytes } from 'node:crypto'
+import { stat } from 'node:fs/promises'
 import type { CheckpointCatalog } from '../checkpoint/catalog.js'
 import { snapshotOf, type CheckpointManifest } from '../checkpoint/manifest.js'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import { resolveImage, type ResolvedImage } from '../image/store.js'
 import type { MachineShape } from '../hypervisor/driver.js'
 import type { CheckpointId, ReservationId, RunId, SandboxName } from '../model/ids.js'
+import { DEFAULT_PROCESSES_MAX } from '../model/machine-shape.js'
 import type { Base, RunPlan } from '../model/run.js'
 import type { Reservation } from '../model/reservation.js'
 import type { SandboxHost } from '../sandbox/sandbox-host.js'
@@ -26,6 +28,7 @@ import { trustHostCertificates } from './host-certificates.js'
 
 /** How often a machine that does not answer is tried after a restart; each try has its own deadline. */
 const RECOVER_ATTEMPTS_MAX = 3
+const MIB = 1024 * 1024
 
 /** The repository a sandbox was made with. */
 export interface SandboxRepository { hostPath: string; path: string; base: Base }
@@ -52,6 +55,10 @@ export interface NewSandbox {
   image: string
   memoryMib: number
   cpus: number
+  /** Size of the disk; the image's by default. */
+  diskMib?: number | undefined
+  /** Processes of all its commands together; {@link DEFAULT_PROCESSES_MAX} by default. */
+  processesMax?: number | undefined
   egress: 'deny' | 'allow'
   /** Public key, PEM, of the person whose approval guarded calls need. */
   approvals?: string
@@ -122,6 +129,7 @@ export class Sandboxes {
     const image = await this.requireImage(wanted.image)
     const shape: MachineShape = {
       memoryMib: wanted.memoryMib, cpus: wanted.cpus, network: wanted.egress === 'allow' ? 'user' : 'none',
+      diskMib: await chooseDisk(wanted.diskMib, image), processesMax: wanted.processesMax ?? DEFAULT_PROCESSES_MAX,
     }
     const cleanup = new CleanupStack()
     try {
@@ -426,4 +434,13 @@ function numberAfter(name: SandboxName, id: CheckpointId, next: number): number 
   const prefix = `${name}-ckpt-`
   const number = id.startsWith(prefix) ? Number(id.slice(prefix.length)) : 0
   return Number.isSafeInteger(number) ? Math.max(next, number + 1) : next
+}
+
+/** MiB of a sandbox's disk. @throws CONFIG_INVALID when it would be smaller than the image's. */
+async function chooseDisk(wantedMib: number | undefined, image: ResolvedImage): Promise<number> {
+  const imageMib = Math.ceil((await stat(image.boot.rootDisk)).size / MIB)
+  if (wantedMib === undefined || wantedMib >= imageMib) return wantedMib ?? imageMib
+  throw new Kosa8Error('CONFIG_INVALID', `a disk of ${wantedMib} MiB is too small: the one of image ${image.name} has ${imageMib} MiB`, {
+    hint: `ask for at least ${imageMib}M, or leave the size out`,
+  })
 }

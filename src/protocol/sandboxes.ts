@@ -12,6 +12,11 @@ import { publicKeySchema } from './approvals.js'
 export const MEMORY_MIB_MIN = 128
 export const MEMORY_MIB_MAX = 1024 * 1024
 export const CPUS_MAX = 64
+/** What the file system of the images can grow to. */
+export const DISK_MIB_MAX = 1024 * 1024
+/** Below this not even a shell script gets far; above it the guest's kernel has no numbers left. */
+export const PROCESSES_MAX_MIN = 16
+export const PROCESSES_MAX_MAX = 32768
 
 /** Largest file moved into or out of a sandbox by one call, in bytes. */
 export const SANDBOX_FILE_BYTES_MAX = 4 * 1024 ** 3
@@ -22,6 +27,8 @@ export type Egress = z.infer<typeof egressSchema>
 
 export const memoryMibSchema = z.number().int().min(MEMORY_MIB_MIN).max(MEMORY_MIB_MAX)
 export const cpusSchema = z.number().int().min(1).max(CPUS_MAX)
+export const diskMibSchema = z.number().int().min(1).max(DISK_MIB_MAX)
+export const processesMaxSchema = z.number().int().min(PROCESSES_MAX_MIN).max(PROCESSES_MAX_MAX)
 export const imageNameSchema = z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/, 'use lower-case letters, digits, dots, dashes and underscores')
 const hostPathSchema = z.string().max(4096).startsWith('/', 'give an absolute path')
 
@@ -31,6 +38,10 @@ export const machineRequestSchema = z.strictObject({
   memoryMib: memoryMibSchema,
   cpus: cpusSchema,
   egress: egressSchema,
+  /** Size of the disk; the image's by default. */
+  diskMib: diskMibSchema.optional(),
+  /** Processes (threads count) of all its commands together; 4096 by default. */
+  processesMax: processesMaxSchema.optional(),
 })
 export type MachineRequest = z.infer<typeof machineRequestSchema>
 
@@ -49,6 +60,9 @@ export const sandboxSchema = z.object({
   image: z.string(),
   memoryMib: z.number(),
   cpus: z.number(),
+  /** Size of the disk; null where it was made before sandboxes had one of their own. */
+  diskMib: z.number().nullable(),
+  processesMax: z.number(),
   egress: egressSchema,
   /** `gone`: its machine has ended without being asked to. */
   state: z.enum(['starting', 'running', 'paused', 'gone']),

@@ -115,7 +115,7 @@ export class SandboxHost {
     return {
       version: 1, driver: this.parts.driver.name, id: record.id, pid: 0, pidStartTicks: 0,
       directory: record.directory, layersDirectory: this.parts.paths.layers,
-      shape: { memoryMib: 0, cpus: 0, network: 'none' }, image: { kernel: '', initrd: '', rootDisk: '' },
+      shape: { memoryMib: 0, cpus: 0, network: 'none', diskMib: null, processesMax: 0 }, image: { kernel: '', initrd: '', rootDisk: '' },
       memoryFile: '', activeLayer: '', parent: null,
     }
   }

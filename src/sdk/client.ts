@@ -35,6 +35,10 @@ export interface CreateSandboxOptions {
   memMb?: number
   /** 1 by default. */
   cpus?: number
+  /** Size of the disk in MiB; the image's by default, and not below it. */
+  diskMb?: number
+  /** Processes of all its commands together, threads counted; 4096 by default. */
+  maxProcesses?: number
   /** `deny` by default. */
   egress?: 'deny' | 'allow'
   /** Repository on the host that is put into the workspace. */
@@ -93,9 +97,12 @@ export class Kosa8Client {
 
   /** Creates a sandbox and starts it. @throws SANDBOX_EXISTS, IMAGE_UNKNOWN, MEMORY_INSUFFICIENT, … */
   async createSandbox(options: CreateSandboxOptions, signal?: AbortSignal): Promise<SandboxDescription> {
-    const { memMb = 1024, image = 'base', cpus = 1, egress = 'deny', name, repository, approvals } = options
+    const { memMb = 1024, image = 'base', cpus = 1, egress = 'deny', name, repository, diskMb, maxProcesses, approvals } = options
     const body = {
-      name, image, memoryMib: memMb, cpus, egress, ...(repository === undefined ? {} : { repository }),
+      name, image, memoryMib: memMb, cpus, egress,
+      ...(repository === undefined ? {} : { repository }),
+      ...(diskMb === undefined ? {} : { diskMib: diskMb }),
+      ...(maxProcesses === undefined ? {} : { processesMax: maxProcesses }),
       ...(approvals === undefined ? {} : { approvals: normalisePublicKey(approvals) }),
     }
     const sandbox = await this.connection.call('createSandbox', { body }, signal)

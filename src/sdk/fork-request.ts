@@ -33,6 +33,8 @@ export interface ForkOptions {
   image?: string
   mem?: number
   cpus?: number
+  disk?: number
+  pids?: number
   egress?: 'deny' | 'allow'
 }
 
@@ -77,18 +79,22 @@ function refuseContradictions(options: ForkOptions, source: ForkSource | null): 
     if (options.from === undefined) return
     throw new Kosa8Error('USAGE', '--from names a checkpoint of a sandbox, and no sandbox is given', { hint: 'kosa8 fork SANDBOX --from CHECKPOINT …' })
   }
-  for (const flag of ['image', 'mem', 'cpus', 'egress'] as const) {
+  for (const flag of ['image', 'mem', 'cpus', 'disk', 'pids', 'egress'] as const) {
     if (options[flag] === undefined) continue
     throw new Kosa8Error('USAGE', `--${flag} is for a sandbox made for the run; clones of ${source.name} are like it`)
   }
 }
 
 function machineOf(options: ForkOptions, settings: ProjectSettings): NonNullable<RunRequest['machine']> {
+  const diskMib = options.disk ?? settings.diskMib
+  const processesMax = options.pids ?? settings.processesMax
   return {
     image: options.image ?? settings.image,
     memoryMib: options.mem ?? settings.memoryMib,
     cpus: options.cpus ?? settings.cpus,
     egress: options.egress ?? settings.egress,
+    ...(diskMib === undefined ? {} : { diskMib }),
+    ...(processesMax === undefined ? {} : { processesMax }),
   }
 }
 

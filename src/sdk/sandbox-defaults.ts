@@ -13,6 +13,10 @@ import type { CreateSandboxOptions } from './client.js'
 export async function readSandboxDefaults(folder: string | undefined, cwd: string): Promise<Omit<CreateSandboxOptions, 'name'>> {
   if (folder === undefined) return {}
   const repository = await findRepositoryRoot(path.resolve(cwd, folder))
-  const { image, memoryMib, cpus, egress } = await resolveProject(await readProjectFile(repository), repository)
-  return { image, memMb: memoryMib, cpus, egress, repository }
+  const { image, memoryMib, cpus, diskMib, processesMax, egress } = await resolveProject(await readProjectFile(repository), repository)
+  return {
+    image, memMb: memoryMib, cpus, egress, repository,
+    ...(diskMib === undefined ? {} : { diskMb: diskMib }),
+    ...(processesMax === undefined ? {} : { maxProcesses: processesMax }),
+  }
 }

@@ -6,21 +6,16 @@
  */
 import { z } from 'zod'
 import type { MachineId, RunId, SandboxName, TrialId } from '../model/ids.js'
+import { machineShapeSchema } from '../model/machine-shape.js'
 import type { Paths } from './paths.js'
 import { RecordFolder } from './records.js'
 
 const branded = <T extends string>() => z.string().transform((text) => text as T)
 
-const shapeSchema = z.object({
-  memoryMib: z.number().int().positive(),
-  cpus: z.number().int().positive(),
-  network: z.enum(['none', 'user']),
-})
-
 const bootImageSchema = z.object({ kernel: z.string(), initrd: z.string(), rootDisk: z.string() })
 
 const snapshotSchema = z.object({
-  shape: shapeSchema,
+  shape: machineShapeSchema,
   image: bootImageSchema,
   fingerprint: z.object({
     driver: z.string(), version: z.string(), machineType: z.string(), accelerator: z.string(), cpuModel: z.string(),
@@ -40,7 +35,7 @@ export const machineHandleSchema = z.object({
   pidStartTicks: z.number().int().nonnegative(),
   directory: z.string(),
   layersDirectory: z.string(),
-  shape: shapeSchema,
+  shape: machineShapeSchema,
   image: bootImageSchema,
   memoryFile: z.string(),
   activeLayer: z.string(),

@@ -6,6 +6,7 @@
 import { z } from 'zod'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { MachineId, RunId, SandboxName } from '../model/ids.js'
+import { machineShapeSchema } from '../model/machine-shape.js'
 import { baseSchema } from '../model/run.js'
 import type { Paths } from './paths.js'
 import { RecordFolder } from './records.js'
@@ -18,11 +19,7 @@ export const sandboxRecordSchema = z.object({
   createdAt: z.string(),
   /** Name of the base image. */
   image: z.string(),
-  shape: z.object({
-    memoryMib: z.number().int().positive(),
-    cpus: z.number().int().positive(),
-    network: z.enum(['none', 'user']),
-  }),
+  shape: machineShapeSchema,
   egress: z.enum(['deny', 'allow']),
   /** The machine it runs on; null while it has none. */
   machine: branded<MachineId>().nullable(),

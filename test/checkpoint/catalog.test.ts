@@ -26,7 +26,7 @@ beforeEach(async () => {
   catalog = new CheckpointCatalog({ checkpoints: path.join(home, 'checkpoints'), layers: path.join(home, 'layers') })
   driver = createDriver('fake', {})
   machine = await driver.boot({
-    ...place(), shape: { memoryMib: 1, cpus: 1, network: 'none' },
+    ...place(), shape: { memoryMib: 1, cpus: 1, network: 'none', diskMib: null, processesMax: 4096 },
     image: { kernel: '/k', initrd: '/i', rootDisk: path.join(home, 'root') },
   })
 })

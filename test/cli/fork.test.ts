@@ -50,10 +50,10 @@ describe('kosa8 fork', () => {
   it('puts flags over kosa8.yaml over defaults', async () => {
     const yaml = 'image: node\nmem: 2G\nsetup: npm ci\ntest: {run: npm test, results: out.xml, timeout: 5m}\nmatrix: {depth: [1], mode: [x]}\nrepeats: 2\ntimeout: 1h\n'
     const { settings, cwd, runs } = await prepare(runDocument(), yaml)
-    const flags = ['--mem', '512M', '--cpus', '2', '--egress', 'allow', '--matrix', 'depth=2,4', '--parallel', '3', '--keep', 'winner', '--no-uncommitted', '--timeout', '90s']
+    const flags = ['--mem', '512M', '--cpus', '2', '--disk', '20G', '--pids', '300', '--egress', 'allow', '--matrix', 'depth=2,4', '--parallel', '3', '--keep', 'winner', '--no-uncommitted', '--timeout', '90s']
     expect((await typeCommand(['fork', '--approaches', 'a', ...flags], { settings, cwd })).status).toBe(0)
     expect(runs.requests[0]).toMatchObject({
-      machine: { image: 'node', memoryMib: 512, cpus: 2, egress: 'allow' }, setup: 'npm ci', repeats: 2, parallel: 3, keep: 'winner',
+      machine: { image: 'node', memoryMib: 512, cpus: 2, diskMib: 20 * 1024, processesMax: 300, egress: 'allow' }, setup: 'npm ci', repeats: 2, parallel: 3, keep: 'winner',
       includeUncommitted: false, timeoutMs: 90_000, test: { run: 'npm test', results: ['out.xml'], timeoutMs: 300_000 },
     })
     expect(runs.requests[0]?.approaches.map(({ label }) => label)).toEqual(['a@depth=2,mode=x', 'a@depth=4,mode=x'])

@@ -118,7 +118,7 @@ describe('sandboxes', () => {
     const { type } = await serveRun()
     expect((await type('create db --mem 512M')).stdout).toBe('db is running (base, 512 MiB, egress deny)\n')
     expect((await type('create db')).stderr).toBe('kosa8: there is a sandbox db\nhint: take another name\n')
-    expect((await type('ls')).stdout).toMatch(/db +running +base +512 MiB +40 MiB +1 +deny/)
+    expect((await type('ls')).stdout).toMatch(/db +running +base +512 MiB +40 MiB +1 +8 GiB +4096 +deny/)
     expect((await type('rm db')).stdout).toBe('removed db\n')
     expect((await type('ls --json')).stdout).toBe('[]\n')
   })

@@ -44,7 +44,7 @@ describe('kosa8.yaml', () => {
     ['an unknown key', 'image: node\nsetpu: npm ci\n', 'kosa8.yaml, line 2: unknown key setpu', 'did you mean setup?'],
     ['an unknown key further in', 'test:\n  run: x\n  timeot: 3m\n', 'kosa8.yaml, line 3: unknown key test.timeot', 'did you mean timeout?'],
     ['a key like no other', 'zzzzzzzz: 1\n', 'kosa8.yaml, line 1: unknown key zzzzzzzz',
-      'known keys are image, mem, cpus, egress, setup, test, timeout, approaches, matrix, repeats'],
+      'known keys are image, mem, cpus, disk, pids, egress, setup, test, timeout, approaches, matrix, repeats'],
     ['a size without a unit', 'cpus: 1\nmem: 512x\n', 'kosa8.yaml, line 2: mem: use a size such as "512M" or "2G"', undefined],
     ['a duration without a unit', 'test:\n  run: x\n  timeout: "30"\n', 'kosa8.yaml, line 3: test.timeout: use a duration such as "90s", "30m" or "1h30m"', undefined],
     ['a list of hosts', 'egress: [registry.example]\n', 'kosa8.yaml, line 1: egress: a list of hosts is not supported yet: use deny or allow', undefined],

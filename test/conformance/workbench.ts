@@ -10,7 +10,7 @@ import { createMachineId } from '../../src/model/ids.js'
 import { ask } from './value-client.js'
 
 /** The smallest machine the base image's kernel is happy with. */
-export const SHAPE: MachineShape = { memoryMib: 128, cpus: 1, network: 'none' }
+export const SHAPE: MachineShape = { memoryMib: 128, cpus: 1, network: 'none', diskMib: 96, processesMax: 100 }
 
 /** Folders and machines of one suite. */
 export class Workbench {

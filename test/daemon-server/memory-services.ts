@@ -74,9 +74,9 @@ export class MemorySandboxes implements SandboxService {
       throw new Kosa8Error('CANCELLED', 'the caller has gone')
     }
     if (this.all.has(request.name)) throw new Kosa8Error('SANDBOX_EXISTS', `there is a sandbox ${request.name}`, { hint: 'take another name', details: { name: request.name } })
-    const { repository, approvals, ...shape } = request
+    const { repository, approvals, diskMib = 8192, processesMax = 4096, ...shape } = request
     const description: SandboxDescription = {
-      ...shape, state: 'running', createdAt: this.createdAt, approvals: approvals === undefined ? null : fingerprintOf(approvals),
+      ...shape, diskMib, processesMax, state: 'running', createdAt: this.createdAt, approvals: approvals === undefined ? null : fingerprintOf(approvals),
       repository: repository ?? null, privateBytes: 40 * 1024 ** 2,
     }
     if (approvals !== undefined) this.keys.set(request.name, normalisePublicKey(approvals))

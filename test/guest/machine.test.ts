@@ -31,6 +31,10 @@ const keep = (machine: Machine): Machine => {
   return machine
 }
 
+/** More than the image's disk has. */
+const DISK_MIB = 10 * 1024
+const PROCESSES_MAX = 120
+
 const shell = async (script: string, on: AgentSession = session): Promise<string> => {
   const { stdout, stderr } = await runInGuest(on, { argv: ['sh', '-c', script] })
   return stdout.toString() + stderr.toString()
@@ -45,7 +49,7 @@ beforeAll(async () => {
   await mkdir(path.join(folder, 'layers'))
   driver = makeTcgDriver(folder)
   const image = await buildAgentImage(folder)
-  source = keep(await driver.boot({ ...place(), shape: { memoryMib: 192, cpus: 1, network: 'user' }, image }))
+  source = keep(await driver.boot({ ...place(), shape: { memoryMib: 192, cpus: 1, network: 'user', diskMib: DISK_MIB, processesMax: PROCESSES_MAX }, image }))
   session = await openGuestSession(await source.openChannel(), SESSION)
 })
 
@@ -72,6 +76,28 @@ test('closing a command ends daemons in sessions of their own, and its group is 
   const group = result.stdout.toString().trim()
   expect(await shell(`cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c 'sleep 123[4]'; ls -d /sys/fs/cgroup${group} 2>&1`))
     .toBe(`0\nls: cannot access '/sys/fs/cgroup${group}': No such file or directory\n`)
+})
+
+test('the root file system fills a disk larger than the image, and what lies beyond the image holds data', async () => {
+  const seen = await shell(`df --output=size -m / | tail -1; fallocate -l 8800M /large && printf end | dd of=/large bs=1 seek=9000000000 conv=notrunc status=none
+    tail -c +9000000001 /large | head -c 3; rm /large`)
+  const [sizeMib, end] = seen.split('\n')
+  expect(Number(sizeMib)).toBeGreaterThan(DISK_MIB * 0.97)
+  expect(end).toBe('end')
+})
+
+test('beside a command that starts processes without end another can be run, and closing it ends them all', async () => {
+  const bomb = `import os, time
+while True:
+  try: os.fork()
+  except BlockingIOError: print(flush=True); time.sleep(2)`
+  const process = await session.exec({ argv: ['python3', '-c', bomb] })
+  await once(process.stdout, 'data')
+  process.stdout.resume()
+  const [ofAll, ofOne, count] = (await shell('cat /sys/fs/cgroup/kosa8/pids.max; cd /sys/fs/cgroup/kosa8; sort -n */pids.max | head -1; sort -n */pids.current | tail -1')).split('\n')
+  expect([ofAll, ofOne, count]).toEqual(['120', '105', '105'])
+  expect(await process.close()).toHaveLength(64)
+  expect(await shell('cat /proc/[0-9]*/comm | grep -c python3')).toBe('0\n')
 })
 
 test('a command runs as the user asked for, with that user\'s groups and home', async () => {
@@ -124,6 +150,8 @@ async function becomeClone(snapshot: MachineSnapshot, name: string): Promise<{ n
   expect(clone.facts.isFrozen).toBe(true)
   const identity = identityOf(name)
   expect(Object.values(await clone.repairIdentity(identity))).toEqual([true, true, true, true, true])
+  // Invariant 8: the limits are the parent's.
+  expect(await shell('cat /sys/fs/cgroup/kosa8/pids.max; [ $(df --output=size -m / | tail -1) -gt 9900 ] && echo large', clone)).toBe(`${PROCESSES_MAX}\nlarge\n`)
   const [random, names = '', machineId, time, goesOn] = (await shell(`head -c 16 /dev/urandom | od -An -tx1
     echo $(hostname; cat /etc/hostname /run/kosa8/clone-id); cat /etc/machine-id; date +%s
     a=$(cat /tmp/count); while [ "$(cat /tmp/count)" = "$a" ]; do sleep 0.05; done; echo on`, clone)).split('\n')

@@ -55,7 +55,7 @@ export class FakeHost {
     const id = createMachineId()
     const source = await this.driver.boot({
       id, directory: this.paths.machineDirectory(id), layersDirectory: this.paths.layers,
-      shape: { memoryMib: 1, cpus: 1, network: 'none' }, image,
+      shape: { memoryMib: 1, cpus: 1, network: 'none', diskMib: null, processesMax: 4096 }, image,
     })
     const { snapshot } = await source.snapshot(folder)
     await source.destroy()

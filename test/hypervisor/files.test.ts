@@ -16,7 +16,7 @@ afterEach(() => rm(folder, { recursive: true }))
 describe('an overlay', () => {
   it('is one that qemu-img finds flawless and reads through, down to the root disk', async () => {
     await writeFile(path.join(folder, 'root'), Buffer.alloc(3 * 1024 * 1024, 'x'))
-    await createBaseOverlay(folder, 'a.qcow2', path.join(folder, 'root'))
+    await createBaseOverlay(folder, 'a.qcow2', path.join(folder, 'root'), null)
     await createLayerOverlay(folder, 'b.qcow2', 'a.qcow2')
     const top = path.join(folder, 'b.qcow2')
     expect((await runProgram('qemu-img', ['check', '-q', top])).code).toBe(0)
@@ -27,8 +27,19 @@ describe('an overlay', () => {
 
   it('names the root disk relative to itself', async () => {
     await writeFile(path.join(folder, 'root'), 'x'.repeat(512))
-    await createBaseOverlay(folder, 'a.qcow2', path.join(folder, 'root'))
+    await createBaseOverlay(folder, 'a.qcow2', path.join(folder, 'root'), null)
     expect((await readOverlayHeader(path.join(folder, 'a.qcow2'))).backingName).toBe('root')
+  })
+
+  it('is as large as was asked for, above the root disk all zeros, and so are those on top of it', async () => {
+    await writeFile(path.join(folder, 'root'), Buffer.alloc(1024 * 1024, 'x'))
+    await createBaseOverlay(folder, 'a.qcow2', path.join(folder, 'root'), 3)
+    await createLayerOverlay(folder, 'b.qcow2', 'a.qcow2')
+    const grown = path.join(folder, 'grown')
+    await writeFile(grown, Buffer.concat([Buffer.alloc(1024 * 1024, 'x'), Buffer.alloc(2 * 1024 * 1024)]))
+    const compared = await runProgram('qemu-img', ['compare', '-q', '-F', 'qcow2', '-f', 'raw', grown, path.join(folder, 'b.qcow2')])
+    expect(compared.code).toBe(0)
+    expect((await readOverlayHeader(path.join(folder, 'b.qcow2'))).virtualBytes).toBe(3 * 1024 * 1024)
   })
 
   it('stays when it is frozen, and goes when it is not', async () => {

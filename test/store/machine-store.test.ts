@@ -19,7 +19,7 @@ beforeEach(async () => {
 })
 afterEach(() => rm(home, { recursive: true }))
 
-const shape = { memoryMib: 512, cpus: 1, network: 'none' } as const
+const shape = { memoryMib: 512, cpus: 1, network: 'none', diskMib: null, processesMax: 4096 } as const
 const image = { kernel: '/i/kernel', initrd: '/i/initrd', rootDisk: '/i/root.ext4' }
 
 function aMachine(): MachineRecord {

@@ -104,8 +104,8 @@ const TCG_KERNEL_PARAMETERS = [
  * Under TCG the guest reads the host's time stamp counter and measures its frequency against the timer chip. On
  * a busy host that measurement fails, and the kernel then waits for ever in its first second: it is told instead.
  */
-function describeKernelParameters({ acceleration, tscKhz }: CommandLineConfig): string {
-  const parameters = ['console=ttyS0', 'quiet', 'panic=-1', 'random.trust_cpu=on']
+function describeKernelParameters({ acceleration, tscKhz, shape }: CommandLineConfig): string {
+  const parameters = ['console=ttyS0', 'quiet', 'panic=-1', 'random.trust_cpu=on', `kosa8.pids=${shape.processesMax}`]
   if (acceleration.accelerator !== 'tcg') return parameters.join(' ')
   return [...parameters, ...TCG_KERNEL_PARAMETERS, ...(tscKhz === null ? [] : [`tsc_early_khz=${tscKhz}`])].join(' ')
 }

@@ -9,17 +9,21 @@ import { chmod, realpath, rm, stat } from 'node:fs/promises'
 import path from 'node:path'
 import { createOverlay, readOverlayHeader } from '../../util/qcow2.js'
 
+const MIB = 1024 * 1024
+
 /** A name no layer had before. */
 export function newLayerName(): string {
   return `${randomUUID()}.qcow2`
 }
 
-/** Makes overlay `name`, empty, on a raw disk. */
-export async function createBaseOverlay(layersDirectory: string, name: string, rootDisk: string): Promise<void> {
+/** Makes overlay `name`, empty, on a raw disk; the guest sees it as large as the disk, or as `diskMib` where that is more. */
+export async function createBaseOverlay(
+  layersDirectory: string, name: string, rootDisk: string, diskMib: number | null,
+): Promise<void> {
   const { size } = await stat(rootDisk)
   // The kernel resolves `..` from where the folder really is, not from the path we know it by.
   const backingName = path.relative(await realpath(layersDirectory), await realpath(rootDisk))
-  await createOverlay(path.join(layersDirectory, name), { virtualBytes: size, backingName, backingFormat: 'raw' })
+  await createOverlay(path.join(layersDirectory, name), { virtualBytes: Math.max(size, (diskMib ?? 0) * MIB), backingName, backingFormat: 'raw' })
 }
 
 /** Makes overlay `name`, empty, on layer `backingName`. */

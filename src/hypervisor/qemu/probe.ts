@@ -10,6 +10,7 @@ import path from 'node:path'
 import { z } from 'zod'
 import { Kosa8Error, toKosa8Error } from '../../errors/kosa8-error.js'
 import { createMachineId } from '../../model/ids.js'
+import { DEFAULT_PROCESSES_MAX } from '../../model/machine-shape.js'
 import { writeFileAtomic } from '../../util/atomic-write.js'
 import { CleanupStack } from '../../util/cleanup.js'
 import type { BootImage, Machine } from '../driver.js'
@@ -93,7 +94,7 @@ async function bootAndClone(config: ProbeConfig, image: BootImage, host: HostSet
   await mkdir(layersDirectory, { recursive: true })
   await mkdir(saved)
   const place = (id = createMachineId()) => ({ id, directory: path.join(root, id), layersDirectory })
-  const shape = { memoryMib: PROBE_MEMORY_MIB, cpus: 1, network: 'none' } as const
+  const shape = { memoryMib: PROBE_MEMORY_MIB, cpus: 1, network: 'none', diskMib: null, processesMax: DEFAULT_PROCESSES_MAX } as const
   const source = await bootMachine({ ...place(), shape, image }, host)
   undo.defer('end the guest', () => source.destroy())
   await withinLimit(source.guestIsUp, 'a guest did not come up')

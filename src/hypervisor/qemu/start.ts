@@ -85,7 +85,7 @@ async function planHandle({ id, directory, layersDirectory, shape, image, parent
 async function prepareFiles({ shape, image, layersDirectory, activeLayer, memoryFile, parent }: MachineHandle): Promise<void> {
   if (parent === null) {
     await createMemoryFile(memoryFile, shape.memoryMib * 1024 * 1024)
-    await createBaseOverlay(layersDirectory, activeLayer, image.rootDisk)
+    await createBaseOverlay(layersDirectory, activeLayer, image.rootDisk, shape.diskMib)
     return
   }
   // A name of its own for the snapshot's memory: it stays readable when the checkpoint is removed.
