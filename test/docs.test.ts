@@ -37,6 +37,12 @@ async function helpOf(...verb: string[]): Promise<string> {
   return stdout
 }
 
+/** Help of a verb and of the verbs below it. */
+async function wholeHelpOf(verb: string): Promise<string> {
+  const help = await helpOf(verb)
+  return [help, ...await Promise.all(verbsIn(help).map((each) => helpOf(verb, each)))].join('\n')
+}
+
 /** Verbs that help lists. */
 function verbsIn(help: string): string[] {
   return [...(help.split('Commands:')[1] ?? '').matchAll(/^ {2}([a-z]+)\b/gm)]
@@ -62,11 +68,7 @@ describe('commands in the documentation', () => {
   it('name only verbs and flags that help knows', async () => {
     const verbs = verbsIn(await helpOf())
     const helps = new Map<string, string>()
-    for (const verb of verbs) {
-      const help = await helpOf(verb)
-      const below = await Promise.all(verbsIn(help).map((each) => helpOf(verb, each)))
-      helps.set(verb, [help, ...below].join('\n'))
-    }
+    for (const verb of verbs) helps.set(verb, await wholeHelpOf(verb))
     const unknown = pages.flatMap((page) => commandsOf(page).flatMap(({ verb, flags }) => {
       const help = helps.get(verb)
       if (help === undefined) return [`${page}: kosa8 ${verb}`]
@@ -77,7 +79,7 @@ describe('commands in the documentation', () => {
 
   it('name only flags that some verb has', async () => {
     const verbs = verbsIn(await helpOf())
-    const all = (await Promise.all(verbs.map((verb) => helpOf(verb)))).join('\n')
+    const all = (await Promise.all(verbs.map((verb) => wholeHelpOf(verb)))).join('\n')
     const named = new Set(pages.flatMap((page) => [...textOf(page).matchAll(/`(--[a-z][a-z-]*)/g)].map((match) => match[1] as string)))
     expect([...named].filter((flag) => !all.includes(flag))).toEqual([])
   })

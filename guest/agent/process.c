@@ -94,35 +94,54 @@ static _Noreturn void report_failure(const char *step) {
   _exit(127);
 }
 
-static bool is_set(const struct exec_request *request, const char *variable) {
+/* Variables of the image, one NAME=value a line; the place is in guest/PROTOCOL.md. */
+static const char ENVIRONMENT_FILE[] = "/etc/kosa8/environment";
+enum { ENVIRONMENT_BYTES_MAX = 64 * 1024 + 1 };
+
+static bool is_set(const char *const *environment, size_t count, const char *variable) {
   size_t length = strcspn(variable, "=") + 1;
-  for (uint32_t i = 0; i < request->envc; i++) {
-    if (strncmp(request->env[i], variable, length) == 0) return true;
+  for (size_t i = 0; i < count; i++) {
+    if (strncmp(environment[i], variable, length) == 0) return true;
   }
   return false;
 }
 
-/* The request's variables, and below them the agent's defaults where the request is silent. */
+static size_t add_if_unset(const char **environment, size_t count, const char *variable) {
+  if (!is_set(environment, count, variable)) environment[count++] = variable;
+  return count;
+}
+
+static size_t count_lines(const char *text) {
+  size_t count = 1;
+  for (; *text != 0; text++) count += *text == '\n';
+  return count;
+}
+
+/* The request's variables, below them the image's, below those the agent's own defaults. */
 static const char **build_environment(const struct exec_request *request, const struct account *account) {
-  static char home[300], user[80], logname[80], shell[300];
+  static char home[300], user[80], logname[80], shell[300], image[ENVIRONMENT_BYTES_MAX];
   snprintf(home, sizeof home, "HOME=%s", account->home);
   snprintf(user, sizeof user, "USER=%s", account->name);
   snprintf(logname, sizeof logname, "LOGNAME=%s", account->name);
   snprintf(shell, sizeof shell, "SHELL=%s", account->shell[0] != 0 ? account->shell : "/bin/sh");
   const char *defaults[] = {
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", home, user, logname, shell,
-    /* LANG would have each program look for a dozen files that say no more than this. */
-    is_set(request, "LANG=") ? NULL : "LC_CTYPE=C.UTF-8",
     request->flags & EXEC_PTY ? "TERM=xterm-256color" : NULL,
   };
   const size_t default_count = sizeof defaults / sizeof *defaults;
-  const char **environment = calloc(default_count + request->envc + 1, sizeof *environment);
+  if (!read_file_at(AT_FDCWD, ENVIRONMENT_FILE, image, sizeof image)) image[0] = 0;
+  const char **environment = calloc(request->envc + count_lines(image) + default_count + 2, sizeof *environment);
   size_t count = 0;
   if (environment == NULL) return NULL;
-  for (size_t i = 0; i < default_count; i++) {
-    if (defaults[i] != NULL && !is_set(request, defaults[i])) environment[count++] = defaults[i];
-  }
   for (uint32_t i = 0; i < request->envc; i++) environment[count++] = request->env[i];
+  for (char *rest = image, *line; (line = strsep(&rest, "\n")) != NULL;) {
+    if (line[0] != '=' && strchr(line, '=') != NULL) count = add_if_unset(environment, count, line);
+  }
+  /* LANG would have each program look for a dozen files that say no more than this. */
+  if (!is_set(environment, count, "LANG=")) count = add_if_unset(environment, count, "LC_CTYPE=C.UTF-8");
+  for (size_t i = 0; i < default_count; i++) {
+    if (defaults[i] != NULL) count = add_if_unset(environment, count, defaults[i]);
+  }
   return environment;
 }
 

@@ -29,7 +29,7 @@ bool write_file_at(int folder, const char *path, const char *text) {
 }
 
 bool read_file_at(int folder, const char *path, char *text, size_t size) {
-  int fd = openat(folder, path, O_RDONLY | O_CLOEXEC);
+  int fd = openat(folder, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return false;
   ssize_t count = read(fd, text, size - 1);
   text[count < 0 ? 0 : count] = 0;

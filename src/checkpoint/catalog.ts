@@ -111,6 +111,12 @@ export class CheckpointCatalog {
       .sort((a, b) => a.createdAt.localeCompare(b.createdAt) || a.id.localeCompare(b.id, 'en', { numeric: true }))
   }
 
+  /** Committed checkpoints of all sandboxes. */
+  async listAll(): Promise<CheckpointManifest[]> {
+    const sandboxes = await namesIn(this.folders.checkpoints)
+    return (await Promise.all(sandboxes.map((name) => this.list(name as SandboxName)))).flat()
+  }
+
   /** Removes a checkpoint: it is gone with its manifest, then its files follow. Its layer waits for {@link collectGarbage}. */
   async remove(sandbox: SandboxName, id: CheckpointId): Promise<void> {
     const directory = this.directoryOf(sandbox, id)

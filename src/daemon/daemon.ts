@@ -9,11 +9,10 @@ import path from 'node:path'
 import type { Logger } from 'pino'
 import { CheckpointCatalog } from '../checkpoint/catalog.js'
 import type { Settings } from '../config/environment.js'
-import { Kosa8Error } from '../errors/kosa8-error.js'
 import { Ledger } from '../admission/ledger.js'
 import { createDriver, type Drivers } from '../hypervisor/registry.js'
 import { removeAbandonedScratch } from '../git/scratch.js'
-import { listImages, removeImage, resolveImage } from '../image/store.js'
+import { resolveImage } from '../image/store.js'
 import type { SandboxName } from '../model/ids.js'
 import { Sandboxes } from '../orchestrator/sandboxes.js'
 import { BUILD, VERSION } from '../protocol/status.js'
@@ -32,6 +31,7 @@ import { systemClock } from '../util/clock.js'
 import { createDeferred } from '../util/deferred.js'
 import { ownProcessIdentity } from '../util/process-identity.js'
 import { ApprovalBook } from './approval-book.js'
+import { ImageCalls } from './image-service.js'
 import { PeakHistory } from './peak-history.js'
 import { PressureWatch } from './pressure-watch.js'
 import { ADOPTION_GRACE_MS, ReservationBook } from './reservation-book.js'
@@ -173,6 +173,7 @@ function createDaemonService(parts: {
   config: DaemonConfig; paths: Paths; host: Host; sandboxes: Sandboxes; runs: Runs; activity: Activity; stop: () => void
 }): DaemonService {
   const startedAt = new Date().toISOString()
+  const images = new ImageCalls({ imagesDirectory: parts.paths.images, catalog: parts.host.catalog, machines: parts.host.machines })
   return {
     async status() {
       const { budgetBytes, reservedBytes, reservations, waiting } = parts.host.ledger.status()
@@ -193,25 +194,10 @@ function createDaemonService(parts: {
       // After the answer is on its way.
       setImmediate(parts.stop)
     },
-    async deleteImage(name) {
-      await assertUnused(name, parts.sandboxes)
-      await removeImage(name, parts.paths.images)
-    },
-    async images() {
-      return (await listImages(parts.paths.images)).map(({ name, hash, createdAt, sizes }) => ({
-        name, hash, createdAt, sizeBytes: sizes.kernelBytes + sizes.initrdBytes + sizes.rootDiskBytes,
-      }))
-    },
+    images: () => images.list(),
+    deleteImage: (name) => images.remove(name),
+    deleteOldImages: (name) => images.removeOld(name),
   }
-}
-
-/** A sandbox and all of its checkpoints read through to its image. */
-async function assertUnused(image: string, sandboxes: Sandboxes): Promise<void> {
-  const users = (await sandboxes.list()).filter((sandbox) => sandbox.image === image).map(({ name }) => name)
-  if (users.length === 0) return
-  throw new Kosa8Error('IMAGE_IN_USE', `image ${image} is used by ${users.join(', ')}`, {
-    hint: `remove ${users.length === 1 ? 'it' : 'them'} first: kosa8 rm ${users[0]}`, details: { image, users },
-  })
 }
 
 /** Notes when the daemon was last asked for anything. */

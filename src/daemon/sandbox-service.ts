@@ -62,10 +62,10 @@ export class SandboxCalls implements SandboxService {
 
   async exec(name: string, request: ExecRequest): Promise<GuestProcess> {
     const sandbox = await this.sandboxes.machineOf(name as SandboxName)
-    const { repository } = await this.sandboxes.read(name as SandboxName)
+    const { repository, workingDirectory } = await this.sandboxes.read(name as SandboxName)
     const unattended = request.pty === undefined ? unattendedEnvironment(sandbox) : networkEnvironment(sandbox)
     return sandbox.session.exec({
-      ...request, env: { ...unattended, ...request.env }, cwd: request.cwd ?? (repository === null ? '/root' : WORKSPACE_PATH),
+      ...request, env: { ...unattended, ...request.env }, cwd: request.cwd ?? (repository === null ? workingDirectory ?? '/root' : WORKSPACE_PATH),
     })
   }
 

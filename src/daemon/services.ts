@@ -15,7 +15,7 @@ import type {
   AppliedApproach, ApplyRunRequest, CancelRunRequest, RunRequest, RunStatus, RunSummary,
 } from '../protocol/runs.js'
 import type {
-  CreateSandboxRequest, CreateSnapshotRequest, ExecRequest, ForkedSandboxEntry, ImageDescription, RestoredSandbox, SandboxDescription,
+  CreateSandboxRequest, CreateSnapshotRequest, ExecRequest, ForkedSandboxEntry, ImageDescription, RemovedImages, RestoredSandbox, SandboxDescription,
   SnapshotDescription,
 } from '../protocol/sandboxes.js'
 import type { DaemonStatus } from '../protocol/status.js'
@@ -30,6 +30,8 @@ export interface DaemonService {
   images(): Promise<ImageDescription[]>
   /** Removes every build of that image. @throws IMAGE_UNKNOWN, IMAGE_IN_USE. */
   deleteImage(name: string): Promise<void>
+  /** Removes its versions that are neither the newest nor in use. @throws IMAGE_UNKNOWN. */
+  deleteOldImages(name: string): Promise<RemovedImages>
 }
 
 /** Live sandboxes and their snapshots. Unknown names: SANDBOX_UNKNOWN, CHECKPOINT_UNKNOWN. */

@@ -1,24 +1,21 @@
 /**
  * Builds an image from its recipe: source, agent, initial RAM file system, root disk, manifest.
  *
- * Owns: the order of the steps, the cache by hash, one builder at a time, and that an image is
- * there in full or not at all (made in a folder beside, renamed last; what dead builders left is
- * removed by the next). Called by `cli` and by setup.mjs.
+ * Owns: the order of the steps and the cache by hash. Called by `main.ts`, which `cli` and setup.mjs start, and by
+ * `import/`, which takes kernel and agent from a built image.
  */
-import { randomUUID } from 'node:crypto'
-import { copyFile, mkdir, open, readdir, rename, stat, statfs, writeFile } from 'node:fs/promises'
+import { copyFile, mkdir, readdir, stat } from 'node:fs/promises'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Kosa8Error } from '../errors/kosa8-error.js'
-import { runProgram } from '../util/spawn.js'
 import { writeInitramfs } from './initramfs.js'
 import { orderModules } from './kernel-modules.js'
-import { withLock } from './lock.js'
 import { hashImage, hashSource, readRecipe, type Recipe } from './recipe.js'
 import { buildRootDisk, readPackages } from './root-disk.js'
 import { ensureSource, hasSource, pruneSources } from './source.js'
 import { BuildSteps, requirePrograms, type ImageProgress } from './steps.js'
-import { IMAGE_FILES, imageFolder, listImages, readManifest, type ImageManifest } from './store.js'
+import { IMAGE_FILES, listImages, readManifest, type ImageManifest } from './store.js'
+import { checkFreeSpace, commitImage, inWorkshop, makeWorkFolder, readFreeBytes, type ReadFreeBytes } from './workshop.js'
 
 /** Where to build, and whom to tell. */
 export interface BuildImageOptions {
@@ -30,7 +27,7 @@ export interface BuildImageOptions {
   onProgress?: (progress: ImageProgress) => void
   signal?: AbortSignal
   /** Bytes an ordinary user may still write below a folder; asks the file system by default. */
-  readFreeBytes?: (folder: string) => Promise<number>
+  readFreeBytes?: ReadFreeBytes
 }
 
 /** What a build gave; `built` is false when the image was there already. */
@@ -66,20 +63,12 @@ export async function buildImage(name: string, options: BuildImageOptions): Prom
   const present = await readManifest(imagesDirectory, name, plan.hash)
   if (present !== null) return { built: false, image: present }
   await requirePrograms(neededPrograms(plan.recipe))
-  await mkdir(imagesDirectory, { recursive: true, mode: 0o755 })
   const steps = new BuildSteps(name, options.onProgress ?? (() => undefined), options.signal)
-  const onWait = (): void => steps.note('wait for another build to end')
-  return withLock(path.join(imagesDirectory, '.lock'), { signal: options.signal, onWait }, async () => {
+  return inWorkshop(imagesDirectory, steps, async () => {
     const meanwhile = await readManifest(imagesDirectory, name, plan.hash)
     if (meanwhile !== null) return { built: false, image: meanwhile }
-    await removeLeftovers(imagesDirectory)
-    const need = await neededBytes(plan, imagesDirectory)
-    await checkFreeSpace(imagesDirectory, need, options.readFreeBytes ?? readFreeBytes)
-    try {
-      return { built: true, image: await carryOut(plan, imagesDirectory, steps) }
-    } finally {
-      await removeLeftovers(imagesDirectory)
-    }
+    await checkFreeSpace(imagesDirectory, await neededBytes(plan, imagesDirectory), options.readFreeBytes ?? readFreeBytes)
+    return { built: true, image: await carryOut(plan, imagesDirectory, steps) }
   })
 }
 
@@ -92,7 +81,7 @@ async function planImage(name: string, options: BuildImageOptions): Promise<Plan
 }
 
 /** A folder of this package, from the sources as well as from the compiled files. */
-async function packageFolder(name: string): Promise<string> {
+export async function packageFolder(name: string): Promise<string> {
   let folder = path.dirname(fileURLToPath(import.meta.url))
   while (await stat(path.join(folder, 'package.json')).catch(() => null) === null) {
     if (folder === path.dirname(folder)) throw new Kosa8Error('INTERNAL', 'cannot find the package this file belongs to')
@@ -120,39 +109,14 @@ function neededPrograms(recipe: Recipe): string[] {
   ]
 }
 
-/** What a builder that died left; the caller holds the lock, so nobody is at work here. */
-async function removeLeftovers(imagesDirectory: string): Promise<void> {
-  const names = (await readdir(imagesDirectory)).filter((name) => /^\.(building|removed)-/.test(name))
-  if (names.length === 0) return
-  // Not Node's rm: a build of a whole system may have left a mount behind, and that stays untouched.
-  await runProgram('rm', ['-rf', '--one-file-system', '--', ...names.map((name) => path.join(imagesDirectory, name))])
-}
-
 async function neededBytes(plan: Plan, imagesDirectory: string): Promise<number> {
   if (plan.recipe.source.kind === 'tree') return TREE_NEED_BYTES
   return IMAGE_NEED_BYTES + (await hasSource(imagesDirectory, plan.sourceHash) ? 0 : DEBIAN_NEED_BYTES)
 }
 
-async function readFreeBytes(folder: string): Promise<number> {
-  const { bavail, bsize } = await statfs(folder)
-  return bavail * bsize
-}
-
-async function checkFreeSpace(folder: string, need: number, read: (folder: string) => Promise<number>): Promise<void> {
-  const free = await read(folder)
-  if (free >= need) return
-  const [needMib, freeMib] = [Math.ceil(need / MIB), Math.floor(free / MIB)]
-  throw new Kosa8Error('DISK_FULL', `the image needs ${needMib} MiB in ${folder} while it is built, ${freeMib} MiB are free`, {
-    hint: 'free some disk space, or set KOSA8_IMAGES_DIR to a folder on a larger disk',
-    details: { neededBytes: need, freeBytes: free },
-  })
-}
-
 async function carryOut(plan: Plan, imagesDirectory: string, steps: BuildSteps): Promise<ImageManifest> {
   const { recipe } = plan
-  const workFolder = path.join(imagesDirectory, `.building-${randomUUID()}`)
-  const result = path.join(workFolder, 'image')
-  await mkdir(result, { recursive: true, mode: 0o755 })
+  const { workFolder, result } = await makeWorkFolder(imagesDirectory, 0o755)
   const archives = await ensureSource({
     source: recipe.source, hash: plan.sourceHash, imagesDirectory, recipesDirectory: plan.recipesDirectory, workFolder, steps,
   })
@@ -202,19 +166,4 @@ async function describeImage(
     sizes: { kernelBytes: kernel!.size, initrdBytes: initrd!.size, rootDiskBytes: rootDisk!.blocks * 512 },
     rootDiskSizeBytes: rootDisk!.size,
   }
-}
-
-/** Everything is on the disk before the rename that makes it an image. */
-async function commitImage(folder: string, imagesDirectory: string, manifest: ImageManifest): Promise<void> {
-  await writeFile(path.join(folder, IMAGE_FILES.manifest), `${JSON.stringify(manifest, null, 2)}\n`)
-  const target = imageFolder(imagesDirectory, manifest.name, manifest.hash)
-  await mkdir(path.dirname(target), { recursive: true, mode: 0o755 })
-  for (const name of [...Object.values(IMAGE_FILES), '.']) await flush(path.join(folder, name))
-  await rename(folder, target)
-  await flush(path.dirname(target))
-}
-
-async function flush(file: string): Promise<void> {
-  const handle = await open(file, 'r')
-  await handle.sync().finally(() => handle.close())
 }

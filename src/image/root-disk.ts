@@ -24,19 +24,35 @@ const FEATURES = [
   'large_file', 'huge_file', 'dir_nlink', 'extra_isize', 'uninit_bg',
 ].join(',')
 
-/**
- * The inode tables are written now, not by a kernel thread in every guest, and the copy leaves them out as holes.
- * $1 root archive, $2 layer, $3 disk file, $4 size in MiB, $5 features.
- */
-const MAKE_DISK = `set -eu
+/** $1 root archive, $2 layer. */
+const UNPACK_SOURCE = `set -eu
 mkdir root
 tar --use-compress-program=zstd -xf "$1" --numeric-owner --same-owner --same-permissions --exclude='./dev/*' -C root
 tar -C "$2" --owner=0 --group=0 --numeric-owner -cf layer.tar .
 tar -C root --same-owner --no-overwrite-dir --keep-directory-symlink -xf layer.tar
 mkdir -p root/dev root/proc root/sys root/run root/tmp
-mke2fs -q -F -t ext4 -b 4096 -I 256 -i 16384 -m 0 -L kosa8 -O "$5" \\
-  -E lazy_itable_init=0,resize=268435456,root_owner=0:0 -d root disk "$4M"
-cp --sparse=always disk "$3"; rm disk`
+shift 2
+`
+/** $1 an archive that holds the whole tree, made by us of what others sent: nothing else may follow its links. */
+const UNPACK_WHOLE = `set -eu
+mkdir root
+tar -xf "$1" --numeric-owner --same-owner --same-permissions -C root
+rm "$1"
+for f in modes/*; do [ ! -f "$f" ] || (cd root && xargs -0 chmod "\${f#modes/}" <"../$f"); done
+shift
+`
+/**
+ * The inode tables are written now, not by a kernel thread in every guest, and the copy leaves them out as holes.
+ * $1 disk file, $2 size in MiB, $3 features.
+ */
+const FORMAT = `
+mke2fs -q -F -t ext4 -b 4096 -I 256 -i 16384 -m 0 -L kosa8 -O "$3" \\
+  -E lazy_itable_init=0,resize=268435456,root_owner=0:0 -d root disk "$2M"
+if [ -f capabilities ]; then debugfs -w -f capabilities disk >/dev/null; fi
+cp --sparse=always disk "$1"; rm disk`
+
+/** Bytes of the disk for each file it can hold; mke2fs's -i above. */
+export const BYTES_PER_INODE = 16384
 
 /**
  * Makes the root disk as `file`.
@@ -52,12 +68,25 @@ export async function buildRootDisk(
   }
   await steps.run('make the root file system', async (step) => {
     await writeLayer(recipe, layer)
-    const isRoot = process.getuid?.() === 0
-    await step.runProgram(isRoot ? 'sh' : 'fakeroot', [
-      ...(isRoot ? [] : ['--', 'sh']), '-c', MAKE_DISK, 'sh',
-      rootArchive, layer, file, String(recipe.disk.sizeMib), FEATURES,
-    ], { cwd: workFolder })
+    await formatDisk(UNPACK_SOURCE, [rootArchive, layer], { file, disk: recipe.disk, workFolder, step })
   })
+}
+
+/** Makes the root disk of an archive that holds the whole tree; the archive is removed on the way. */
+export async function buildDiskOfArchive(
+  archive: string, disk: Recipe['disk'], file: string, workFolder: string, steps: BuildSteps,
+): Promise<void> {
+  await steps.run('make the root file system', (step) => formatDisk(UNPACK_WHOLE, [archive], { file, disk, workFolder, step }))
+}
+
+async function formatDisk(
+  unpack: string, sources: string[], { file, disk, workFolder, step }: { file: string; disk: Recipe['disk']; workFolder: string; step: BuildStep },
+): Promise<void> {
+  const isRoot = process.getuid?.() === 0
+  await step.runProgram(isRoot ? 'sh' : 'fakeroot', [
+    ...(isRoot ? [] : ['--', 'sh']), '-c', unpack + FORMAT, 'sh',
+    ...sources, file, String(disk.sizeMib), FEATURES,
+  ], { cwd: workFolder })
 }
 
 async function unpackNpmPackage(item: NpmPackage, layer: string, workFolder: string, step: BuildStep): Promise<void> {

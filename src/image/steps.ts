@@ -7,6 +7,7 @@
 import { createInterface } from 'node:readline'
 import type { Readable } from 'node:stream'
 import { isDeepStrictEqual } from 'node:util'
+import type { ErrorCode } from '../errors/codes.js'
 import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 import { createDeferred } from '../util/deferred.js'
 import { runProgram, spawnProgram } from '../util/spawn.js'
@@ -23,6 +24,8 @@ export interface ImageProgress {
   line?: string
 }
 
+/** Errors that say all there is to say without a step's name. */
+const NOT_OF_A_STEP: ErrorCode[] = ['CANCELLED', 'IMAGE_ARCHIVE_INVALID', 'USAGE']
 /** Lines of a failed program's output that its error carries. */
 const TAIL_LINES = 12
 /** A program that was asked to end has so long to tidy up, in milliseconds. */
@@ -77,7 +80,7 @@ export class BuildSteps {
 function nameStep(thrown: unknown, image: string, title: string): Kosa8Error {
   const error = toKosa8Error(thrown)
   const code = error.code === 'INTERNAL' ? 'IMAGE_BUILD_FAILED' : error.code
-  if (isDeepStrictEqual(error.details['step'], title) || code === 'CANCELLED') return error
+  if (isDeepStrictEqual(error.details['step'], title) || NOT_OF_A_STEP.includes(code)) return error
   return new Kosa8Error(code, `image ${image}, step "${title}": ${error.message}`, {
     hint: error.hint ?? 'mend the cause and build the image again',
     details: { ...error.details, image, step: title },

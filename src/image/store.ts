@@ -1,12 +1,10 @@
 /**
  * The images that are there: `<images>/<name>/<hash>/{kernel,initrd,root.ext4,image.json}`.
  *
- * Owns: the on-disk layout, finding, listing and removing. An image exists when its `image.json`
- * does; folders whose name starts with a dot belong to builds. Does not own: building, nor knowing
- * which sandboxes use an image, which the caller of {@link removeImage} checks.
+ * Owns: the on-disk layout, finding and listing. An image exists when its `image.json` does; folders whose name
+ * starts with a dot belong to builds. Does not own: making images, nor removing them (`use.ts`).
  */
-import { randomUUID } from 'node:crypto'
-import { readFile, readdir, rename, rm } from 'node:fs/promises'
+import { readFile, readdir } from 'node:fs/promises'
 import path from 'node:path'
 import { z } from 'zod'
 import { Kosa8Error } from '../errors/kosa8-error.js'
@@ -34,6 +32,17 @@ export const imageManifestSchema = z.object({
   }),
   /** Size of the root disk as the guest sees it, in bytes. */
   rootDiskSizeBytes: z.number(),
+  /** Of a container image that was imported. */
+  imported: z.object({
+    /** Its name and tag, where its archive had one. */
+    reference: z.string().nullable(),
+    /** Digest of its configuration. */
+    digest: z.string(),
+    /** Name of the archive it came in. */
+    archive: z.string(),
+    /** Where commands start by its configuration; null where it does not say. */
+    workingDirectory: z.string().nullable(),
+  }).optional(),
 })
 export type ImageManifest = z.infer<typeof imageManifestSchema>
 
@@ -45,6 +54,14 @@ export interface ResolvedImage {
   name: string
   hash: string
   boot: BootImage
+  /** Where commands start by the configuration of an imported image. */
+  workingDirectory: string | null
+}
+
+/** Name and hash of the image whose files a machine boots from. */
+export function imageOf(boot: BootImage): { name: string; hash: string } {
+  const folder = path.dirname(boot.rootDisk)
+  return { name: path.basename(path.dirname(folder)), hash: path.basename(folder) }
 }
 
 /** Folder of one image. */
@@ -62,7 +79,7 @@ export async function resolveImage(name: string, imagesDirectory: string): Promi
   if (newest === undefined) {
     const names = [...new Set(images.map((image) => image.name))]
     throw new Kosa8Error('IMAGE_UNKNOWN', `there is no image named ${name}`, {
-      hint: `run \`kosa8 image build ${name}\`; images here: ${names.join(', ') || 'none'}`,
+      hint: `run \`kosa8 image build ${name}\`, or import it with \`kosa8 image import\`; images here: ${names.join(', ') || 'none'}`,
       details: { name, known: names },
     })
   }
@@ -75,6 +92,7 @@ export async function resolveImage(name: string, imagesDirectory: string): Promi
       initrd: path.join(folder, IMAGE_FILES.initrd),
       rootDisk: path.join(folder, IMAGE_FILES.rootDisk),
     },
+    workingDirectory: newest.imported?.workingDirectory ?? null,
   }
 }
 
@@ -102,27 +120,6 @@ export async function readManifest(imagesDirectory: string, name: string, hash: 
   } catch {
     return null
   }
-}
-
-/**
- * Removes every image of that name, or the one with that hash. The caller makes sure that nothing uses it.
- * @throws Kosa8Error IMAGE_UNKNOWN when there is none.
- */
-export async function removeImage(name: string, imagesDirectory: string, hash?: string): Promise<ImageManifest[]> {
-  const images = (await listImages(imagesDirectory))
-    .filter((image) => image.name === name && (hash === undefined || image.hash === hash))
-  if (images.length === 0) {
-    throw new Kosa8Error('IMAGE_UNKNOWN', `there is no image named ${name}${hash === undefined ? '' : ` with hash ${hash}`}`, {
-      hint: 'run `kosa8 image ls` to see the images there are',
-    })
-  }
-  for (const image of images) {
-    // Renamed first: an image is there in full or not at all, for whoever looks while it is removed.
-    const doomed = path.join(imagesDirectory, `.removed-${randomUUID()}`)
-    await rename(imageFolder(imagesDirectory, name, image.hash), doomed)
-    await rm(doomed, { recursive: true, force: true })
-  }
-  return images
 }
 
 async function readNames(folder: string): Promise<string[]> {

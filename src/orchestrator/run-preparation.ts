@@ -7,7 +7,7 @@
  *
  * Owns: this order and undoing what was made when it fails. Called by the daemon's run service.
  */
-import { Kosa8Error } from '../errors/kosa8-error.js'
+import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 import { prepareBase, type PreparedBase } from '../git/base.js'
 import { captureBase } from '../git/capture.js'
 import { installWorkspace, type InstallProgress } from '../git/install.js'
@@ -25,6 +25,14 @@ import { unattendedEnvironment } from './strategy-run.js'
 
 const SETUP_TIMEOUT_MS = 60 * 60_000
 const SETUP_OUTPUT_BYTES = 64 * 1024
+/** What putting a repository in and reading it back runs in the guest; busybox has find, head and grep without what is used. */
+const WORKSPACE_TOOLS = ['git', 'mkdir', 'ln', 'cp', 'rm', 'GNU find', 'GNU head', 'GNU grep']
+const FIND_MISSING = `
+for p in git mkdir ln cp rm; do command -v $p || echo "missing $p"; done
+find / -maxdepth 0 -printf . || echo 'missing GNU find'
+head -z -n 1 </dev/null || echo 'missing GNU head'
+echo x | grep -z x || echo 'missing GNU grep'
+`
 
 /** What a preparation works with. */
 export interface Preparation {
@@ -104,6 +112,7 @@ async function fillSandbox(
 export async function uploadRepository(
   parts: Pick<Preparation, 'onProgress' | 'signal'>, sandbox: Sandbox, repository: Repository, prepared: PreparedBase,
 ): Promise<void> {
+  await requireTools(sandbox)
   const pack = await packBase(repository, prepared, { signal: parts.signal })
   try {
     const progress = createUploadProgress(parts.onProgress)
@@ -111,6 +120,20 @@ export async function uploadRepository(
   } finally {
     await pack.dispose()
   }
+}
+
+/** An imported image may have nothing but the one program it was made for. @throws IMAGE_UNSUITABLE */
+async function requireTools(sandbox: Sandbox): Promise<void> {
+  const missing = await runInGuest(sandbox.session, { argv: ['/bin/sh', '-c', FIND_MISSING] })
+    .then(({ stdout }) => WORKSPACE_TOOLS.filter((name) => stdout.toString('utf8').split('\n').includes(`missing ${name}`)),
+      (error: unknown) => {
+        if (toKosa8Error(error).code === 'GUEST_COMMAND_FAILED') return ['sh']
+        throw error
+      })
+  if (missing.length === 0) return
+  throw new Kosa8Error('IMAGE_UNSUITABLE', `the image has no ${missing.join(', ')}: no repository can be put into its machines`, {
+    hint: 'add it to the container image (on Alpine: apk add git findutils coreutils grep) and import it again, or use another image', details: { missing },
+  })
 }
 
 /** A line per tenth of what takes long, and none at all for what is there in a moment. */

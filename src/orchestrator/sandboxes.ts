@@ -10,7 +10,7 @@ import { stat } from 'node:fs/promises'
 import type { CheckpointCatalog } from '../checkpoint/catalog.js'
 import { snapshotOf, type CheckpointManifest } from '../checkpoint/manifest.js'
 import { Kosa8Error } from '../errors/kosa8-error.js'
-import { resolveImage, type ResolvedImage } from '../image/store.js'
+import { imageOf, resolveImage, type ResolvedImage } from '../image/store.js'
 import type { MachineShape } from '../hypervisor/driver.js'
 import type { CheckpointId, ReservationId, RunId, SandboxName } from '../model/ids.js'
 import { DEFAULT_PROCESSES_MAX } from '../model/machine-shape.js'
@@ -135,7 +135,7 @@ export class Sandboxes {
     try {
       await this.parts.store.create({
         name: wanted.name, createdAt: new Date(this.parts.clock.now()).toISOString(), image: wanted.image, shape,
-        egress: wanted.egress, machine: null, repository: null, nextCheckpoint: 1, approvals: wanted.approvals ?? null,
+        egress: wanted.egress, workingDirectory: image.workingDirectory, machine: null, repository: null, nextCheckpoint: 1, approvals: wanted.approvals ?? null,
         ownedByRun: wanted.ownedByRun ?? null,
       })
       cleanup.defer('forget the sandbox', () => this.parts.store.remove(wanted.name))
@@ -182,7 +182,6 @@ export class Sandboxes {
     const record = await this.parts.store.read(name)
     const id = wanted.id ?? `${name}-ckpt-${record.nextCheckpoint}` as CheckpointId
     await this.parts.store.update(name, { nextCheckpoint: numberAfter(name, id, record.nextCheckpoint) })
-    const image = await this.requireImage(record.image)
     const { catalog, clock } = this.parts
     const directory = await catalog.prepare(name, id)
     try {
@@ -190,7 +189,7 @@ export class Sandboxes {
       await this.parts.host.note(sandbox)
       const manifest = await catalog.commit({
         id, sandbox: name, label: wanted.label, createdAt: new Date(clock.now()).toISOString(),
-        image: { name: image.name, hash: image.hash }, snapshot: report.snapshot,
+        image: imageOf(report.snapshot.image), snapshot: report.snapshot,
         repository: wanted.repository ?? record.repository, pauseMs: report.frozenMs, privateBytes: report.privateBytes,
       })
       return { id, label: wanted.label, pauseMs: report.frozenMs, manifest }

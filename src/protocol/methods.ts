@@ -53,6 +53,7 @@ export const METHODS = {
 
   listImages: { verb: 'GET', path: '/v1/images', params: none, body: none, response: z.array(sandboxes.imageSchema) },
   deleteImage: { verb: 'DELETE', path: '/v1/images/:name', params: imageParams, body: none, response: done },
+  deleteOldImages: { verb: 'DELETE', path: '/v1/images/:name/old', params: imageParams, body: none, response: sandboxes.removedImagesSchema },
 
   startRun: { verb: 'POST', path: '/v1/runs', params: none, body: runs.runRequestSchema, response: runs.runStartedSchema },
   listRuns: { verb: 'GET', path: '/v1/runs', params: none, body: none, response: z.array(runs.runSummarySchema) },

@@ -117,8 +117,21 @@ export const imageSchema = z.object({
   hash: z.string(),
   createdAt: z.string(),
   sizeBytes: z.number(),
+  /** `recipe`, or the container image it was imported from, with the first digits of its digest. */
+  source: z.string(),
+  /** Sandboxes, runs and checkpoints of this home; of others, only that a machine runs. */
+  usedBy: z.array(z.string()),
 })
 export type ImageDescription = z.infer<typeof imageSchema>
+
+/** What became of the older versions of an image. */
+export const removedImagesSchema = z.object({
+  /** Hashes. */
+  removed: z.array(z.string()),
+  freedBytes: z.number(),
+  kept: z.array(z.object({ hash: z.string(), usedBy: z.array(z.string()) })),
+})
+export type RemovedImages = z.infer<typeof removedImagesSchema>
 
 /** Path of a file in the guest, absolute or relative to the workspace. */
 export const guestPathQuerySchema = z.strictObject({

@@ -5,7 +5,7 @@
  * daemon when needed.
  */
 import { readSettings, type Settings } from '../config/environment.js'
-import type { ImageDescription, RestoredSandbox, SandboxDescription } from '../protocol/sandboxes.js'
+import type { ImageDescription, RemovedImages, RestoredSandbox, SandboxDescription } from '../protocol/sandboxes.js'
 import type { Handshake, DaemonStatus } from '../protocol/status.js'
 import { normalisePublicKey } from '../util/ed25519.js'
 import { socketPathOf } from '../util/socket-path.js'
@@ -152,5 +152,10 @@ export class Kosa8Client {
   /** @throws IMAGE_UNKNOWN, IMAGE_IN_USE. */
   async deleteImage(name: string): Promise<void> {
     await this.connection.call('deleteImage', { params: { name } })
+  }
+
+  /** Removes the versions of an image that are neither the newest nor in use. @throws IMAGE_UNKNOWN. */
+  async deleteOldImages(name: string): Promise<RemovedImages> {
+    return this.connection.call('deleteOldImages', { params: { name } })
   }
 }

@@ -21,6 +21,8 @@ export const sandboxRecordSchema = z.object({
   image: z.string(),
   shape: machineShapeSchema,
   egress: z.enum(['deny', 'allow']),
+  /** Where its commands start without a repository; null: in root's home. */
+  workingDirectory: z.string().nullable().default(null),
   /** The machine it runs on; null while it has none. */
   machine: branded<MachineId>().nullable(),
   /** The repository that was put into it. */

@@ -16,7 +16,7 @@ async function serveRun(hasEnded = true): Promise<ServedHome & { type: (line: st
 
 describe('kosa8', () => {
   const VERBS = ['fork', 'runs ls', 'runs show', 'runs rm', 'report', 'diff', 'apply', 'create', 'ls', 'exec', 'rm', 'checkpoint', 'checkpoint ls',
-    'checkpoint rm', 'rewind', 'shell', 'cp', 'doctor', 'completion', 'image build', 'image ls', 'image rm', 'daemon start', 'daemon stop', 'daemon status']
+    'checkpoint rm', 'rewind', 'shell', 'cp', 'doctor', 'completion', 'image build', 'image import', 'image ls', 'image rm', 'daemon start', 'daemon stop', 'daemon status']
   it.each(VERBS)('%s has help with an example and --json', async (verb) => {
     const { status, stdout, stderr } = await typeCommand([...verb.split(' '), '--help'], { settings: settingsOf(await temporaryFolder()) })
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
@@ -162,7 +162,8 @@ describe('kosa8 daemon and image', () => {
 
   it('list and remove images', async () => {
     const { type } = await serveRun()
-    expect((await type('image ls')).stdout).toMatch(/base +0123456789abcdef +2026-01-02 03:04 +300 MiB/)
+    expect((await type('image ls')).stdout).toMatch(/base +0123456789abcdef +\d+d ago +300 MiB +recipe +sandbox db/)
+    expect((await type('image rm base --old')).stdout).toBe('removed 1 older of base: fedcba9876543210 (300 MiB)\nkept 0011223344556677: used by sandbox db\n')
     expect((await type('image rm base')).stdout).toBe('removed base\n')
     expect(await type('image rm base')).toMatchObject({ status: 2, stderr: 'kosa8: there is no image base\n' })
   })

@@ -27,7 +27,7 @@ export class MemoryDaemon implements DaemonService {
   version = VERSION
   build = BUILD
   running = { sandboxes: 0, runs: 0 }
-  images_ = [{ name: 'base', hash: '0123456789abcdef', createdAt: '2026-01-02T03:04:05.000Z', sizeBytes: 300 * 1024 ** 2 }]
+  images_ = [{ name: 'base', hash: '0123456789abcdef', createdAt: '2026-01-02T03:04:05.000Z', sizeBytes: 300 * 1024 ** 2, source: 'recipe', usedBy: ['sandbox db'] }]
   onStop: () => void = () => undefined
 
   async status(): Promise<DaemonStatus> {
@@ -43,6 +43,7 @@ export class MemoryDaemon implements DaemonService {
   async stay(): Promise<void> { this.stays = true }
   async stop(): Promise<void> { this.onStop() }
   async images() { return this.images_ }
+  async deleteOldImages() { return { removed: ['fedcba9876543210'], freedBytes: 300 * 1024 ** 2, kept: [{ hash: '0011223344556677', usedBy: ['sandbox db'] }] } }
   async deleteImage(name: string): Promise<void> {
     if (!this.images_.some((image) => image.name === name)) throw new Kosa8Error('IMAGE_UNKNOWN', `there is no image ${name}`)
     this.images_ = this.images_.filter((image) => image.name !== name)

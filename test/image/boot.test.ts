@@ -1,7 +1,7 @@
 /**
- * The images that the set-up built, booted under emulation: the agent answers and the tools run.
+ * Images booted under emulation: those that the set-up built, whose tools run, and an imported one that has nothing.
  */
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import { Duplex } from 'node:stream'
@@ -10,8 +10,10 @@ import { readSettings } from '../../src/config/environment.js'
 import { openGuestSession } from '../../src/guest/agent-session.js'
 import { runInGuest } from '../../src/guest/run-in-guest.js'
 import type { BootImage } from '../../src/hypervisor/driver.js'
+import { importImage } from '../../src/image/import/import-image.js'
 import { resolveImage } from '../../src/image/store.js'
 import { runProgram, spawnProgram } from '../../src/util/spawn.js'
+import { archiveOf, dockerFiles, tar } from '../helpers/container-image.js'
 
 let folder: string
 const stops: (() => Promise<unknown>)[] = []
@@ -63,4 +65,27 @@ test.each([
   expect(stderr.toString()).toBe('')
   expect(exit.code).toBe(0)
   expect(stdout.toString()).toMatch(name === 'base' ? /^git version 2.*\n1\nkosa8\n/ : /^11\..*\n42\n$/)
+})
+
+const HELLO = `#include <stdio.h>
+#include <stdlib.h>
+int main(void) { printf("%s from %s\\n", getenv("GREETING"), getenv("PATH")); return 0; }`
+
+test('an imported image of one program, without shell, libc or folders, boots, has an identity and its environment', async () => {
+  const images = path.join(folder, 'images')
+  await mkdir(images)
+  await symlink(path.join(readSettings().imagesDirectory, 'base'), path.join(images, 'base'))
+  await writeFile(path.join(folder, 'hello.c'), HELLO)
+  await runProgram('cc', ['-static', '-O2', '-s', '-o', path.join(folder, 'hello'), path.join(folder, 'hello.c')])
+  const layer = tar([{ name: 'opt/hello', content: await readFile(path.join(folder, 'hello')), mode: 0o755 }])
+  const files = dockerFiles([layer], { reference: 'hello:1', config: { Env: ['PATH=/opt', 'GREETING=hello'] } })
+  await writeFile(path.join(folder, 'hello.tar'), archiveOf(files))
+  await importImage(path.join(folder, 'hello.tar'), { imagesDirectory: images, diskMib: 80 })
+
+  const session = await openGuestSession(await boot((await resolveImage('hello-1', images)).boot), { helloTimeoutMs: 100_000 })
+  const report = await session.repairIdentity({ hostname: 'box', machineId: '0'.repeat(32), cloneId: 'clone', entropy: Buffer.alloc(64, 7) })
+  expect(Object.values(report).filter((done) => done !== true)).toEqual([])
+  expect((await runInGuest(session, { argv: ['hello'] })).stdout.toString()).toBe('hello from /opt\n')
+  expect((await runInGuest(session, { argv: ['/opt/hello'], env: { GREETING: 'good day' } })).stdout.toString()).toBe('good day from /opt\n')
+  session.end()
 })

@@ -8,9 +8,11 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { buildImage } from '../../src/image/build.js'
+import { withLock } from '../../src/image/lock.js'
 import { orderModules } from '../../src/image/kernel-modules.js'
 import { BuildSteps, requirePrograms, type ImageProgress } from '../../src/image/steps.js'
-import { listImages, removeImage, resolveImage } from '../../src/image/store.js'
+import { listImages, resolveImage } from '../../src/image/store.js'
+import { isImageRunning, removeImages } from '../../src/image/use.js'
 import { runProgram, spawnProgram } from '../../src/util/spawn.js'
 
 const BUILD_MODULE = fileURLToPath(new URL('../../src/image/build.ts', import.meta.url))
@@ -184,9 +186,25 @@ test('an unknown image is answered with how to build it, an unknown recipe with 
     .rejects.toMatchObject({ code: 'IMAGE_UNKNOWN', hint: 'recipes: tiny' })
 })
 
-test('a removed image is gone, and removing it again says so', async () => {
-  await build()
-  expect(await removeImage('tiny', images)).toHaveLength(1)
+test('an image is not removed while a machine of anybody runs from it, and not while another is made', async () => {
+  const { image } = await build()
+  const disk = path.join(images, 'tiny', image.hash, 'root.ext4')
+  // As a machine does: through an overlay, on a disk it may write to.
+  await runProgram('qemu-img', ['create', '-q', '-f', 'qcow2', '-b', disk, '-F', 'raw', path.join(folder, 'overlay.qcow2')])
+  const machine = spawnProgram('qemu-system-x86_64', [
+    '-nodefaults', '-display', 'none', '-M', 'microvm', '-accel', 'tcg', '-m', '64M', '-S', '-qmp', 'stdio',
+    '-drive', `if=none,id=disk,format=qcow2,file=${path.join(folder, 'overlay.qcow2')}`, '-device', 'virtio-blk-device,drive=disk',
+  ], { stdio: ['pipe', 'pipe', 'inherit'] })
+  const ended = new Promise((resolve) => machine.once('close', resolve))
+  await new Promise((resolve) => createInterface({ input: machine.stdout! }).once('line', resolve))
+  expect(await isImageRunning(images, image)).toBe(true)
+  expect(await removeImages([image], images)).toEqual([])
+  expect((await listImages(images))[0]).toEqual(image)
+  machine.kill('SIGKILL')
+  await ended
+  await withLock(path.join(images, '.lock'), { onWait: () => undefined }, async () => {
+    await expect(removeImages([image], images)).rejects.toMatchObject({ code: 'IMAGE_IN_USE', message: expect.stringContaining('being built') as string })
+  })
+  expect(await removeImages([image], images)).toEqual([image])
   expect(await listImages(images)).toEqual([])
-  await expect(removeImage('tiny', images)).rejects.toMatchObject({ code: 'IMAGE_UNKNOWN' })
 })

@@ -75,7 +75,7 @@ describe('the journal of machines', () => {
 
 describe('the records of sandboxes', () => {
   const sandbox: SandboxRecord = {
-    name: 'box' as SandboxName, createdAt: '2026-01-01T00:00:00.000Z', image: 'base', shape, egress: 'deny', machine: null,
+    name: 'box' as SandboxName, createdAt: '2026-01-01T00:00:00.000Z', image: 'base', shape, egress: 'deny', workingDirectory: null, machine: null,
     repository: { hostPath: '/repo', path: '/workspace', base: { commit: 'c', tree: 't' } }, nextCheckpoint: 1, approvals: null, ownedByRun: null,
   }
 

@@ -86,6 +86,7 @@ function bindHandlers({ daemon, sandboxes, runs, reservations, approvals }: Serv
 
     listImages: async () => daemon.images(),
     deleteImage: async ({ params }) => { await daemon.deleteImage(params.name); return DONE },
+    deleteOldImages: async ({ params }) => daemon.deleteOldImages(params.name),
 
     startRun: async ({ body }) => runs.start(body),
     listRuns: async () => runs.list(),
