@@ -107,7 +107,8 @@ static void answer_identity(const struct frame *frame) {
 /* Freezing that does not come to an end in time is taken back: the machine is as it was, or frozen. */
 static void answer_freeze(const struct frame *frame, bool freeze) {
   if (freeze) group_keep_spare(); /* for the first command of every clone */
-  if (is_init && frame->length == 8) (freeze ? clock_note : clock_catch_up)(get_u64(frame->payload));
+  /* A thaw of what is not frozen, as of a machine found again, says nothing about a standstill. */
+  if (is_init && frame->length == 8 && freeze != is_frozen) (freeze ? clock_note : clock_catch_up)(get_u64(frame->payload));
   int error = groups_freeze(freeze, FREEZE_LIMIT_MS);
   if (error == 0) is_frozen = freeze;
   else if (freeze) groups_freeze(false, FREEZE_LIMIT_MS);

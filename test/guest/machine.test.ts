@@ -173,6 +173,14 @@ test('a standstill costs the clock nothing, and a clock set apart from the host\
   expect(later).toBeLessThan(1_000_003_600 + 600)
 })
 
+test('a repaired clock is not moved again when the machine is found by another host process', async () => {
+  await shell('date -s @4000000000')
+  await session.quiesce()
+  await session.repairIdentity(identityOf('found'))
+  await session.thaw()
+  expect(Number(await shell('date +%s'))).toBeLessThan(Date.now() / 1000 + 600)
+})
+
 test('a clone\'s connections to the outside are reset at once, those within it and the source\'s own go on', async () => {
   const held: Socket[] = []
   const server = createServer((socket) => { held.push(socket.on('error', () => undefined)) }).listen(0, '127.0.0.1')
