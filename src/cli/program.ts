@@ -37,12 +37,13 @@ const VERBS = [
 /** Runs one command line (without node and script) and returns its exit status. */
 export async function runCli(argv: string[], host: CliHost): Promise<number> {
   const cli: Cli = { host, status: 0 }
+  const program = buildProgram(cli)
   try {
-    await buildProgram(cli).parseAsync(argv, { from: 'user' })
+    await program.parseAsync(argv, { from: 'user' })
     return cli.status
   } catch (thrown) {
     if (thrown instanceof CommanderError && thrown.exitCode === 0) return 0
-    const error = thrown instanceof CommanderError ? usageError(thrown) : toKosa8Error(thrown)
+    const error = thrown instanceof CommanderError ? usageError(thrown, verbIn(program, argv)) : toKosa8Error(thrown)
     new Output(host).error(serialiseError(error), asksForJson(argv))
     return error.exitStatus
   }
@@ -66,10 +67,22 @@ function buildProgram(cli: Cli): Command {
   return program
 }
 
-function usageError(thrown: CommanderError): Kosa8Error {
+/** The verb of a command line, e.g. `runs show`; as far as there is one. */
+function verbIn(program: Command, argv: string[]): string[] {
+  const words: string[] = []
+  let command: Command | undefined = program
+  for (const word of argv) {
+    command = command.commands.find((each) => each.name() === word)
+    if (command === undefined) break
+    words.push(word)
+  }
+  return words
+}
+
+function usageError(thrown: CommanderError, verb: string[]): Kosa8Error {
   if (thrown.code === 'commander.help') return new Kosa8Error('USAGE', 'a command is missing', { hint: 'see `kosa8 --help`' })
   const [message, suggestion] = thrown.message.replace(/^error: /, '').split('\n')
-  return new Kosa8Error('USAGE', message as string, { hint: suggestion?.replace(/[()]/g, '') ?? 'see `kosa8 --help`' })
+  return new Kosa8Error('USAGE', message as string, { hint: suggestion?.replace(/[()]/g, '') ?? `see \`${['kosa8', ...verb].join(' ')} --help\`` })
 }
 
 /** Asked for anywhere before `--`, also where the rest could not be understood. */

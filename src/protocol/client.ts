@@ -98,7 +98,8 @@ export async function openExecSocket(socketPath: string, sandbox: string): Promi
     outgoing.once('upgrade', (_answer, socket, head) => resolve({ socket, head }))
     outgoing.once('response', (answer) => {
       answer.resume()
-      reject(new Kosa8Error('USAGE', `the daemon refused to run a command in ${sandbox}`))
+      // Refused for its name alone: any other error comes over the connection once it is upgraded.
+      reject(new Kosa8Error('SANDBOX_UNKNOWN', `there is no sandbox named ${sandbox}`, { hint: 'list them with: kosa8 ls' }))
     })
     outgoing.once('error', (error) => reject(unreachable(error, socketPath)))
     outgoing.end()

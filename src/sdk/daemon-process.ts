@@ -4,8 +4,8 @@
  * Two clients may start one at the same time: the daemon that finds the socket taken ends, and both clients
  * talk to the other. So an early end is an error only if nobody answers after it.
  */
-import { watch } from 'node:fs'
-import { mkdir, open, readFile } from 'node:fs/promises'
+import { constants, watch } from 'node:fs'
+import { access, mkdir, open, readFile, statfs } from 'node:fs/promises'
 import path from 'node:path'
 import type { Settings } from '../config/environment.js'
 import { Kosa8Error } from '../errors/kosa8-error.js'
@@ -37,9 +37,28 @@ export function daemonLogOf(home: string): string {
   return path.join(home, 'daemon.log')
 }
 
+/** Makes the state folder, unless it is there. @throws CONFIG_INVALID where nothing can be written. */
+export async function prepareHome(home: string): Promise<void> {
+  try {
+    await mkdir(home, { recursive: true, mode: 0o700 })
+    await access(home, constants.R_OK | constants.W_OK | constants.X_OK)
+  } catch (error) {
+    const { code = '' } = error as NodeJS.ErrnoException
+    if (code === 'ENOSPC' || code === 'EDQUOT') throw error
+    throw new Kosa8Error('CONFIG_INVALID', `the state folder ${home} cannot be used: ${REFUSALS[code] ?? (error as Error).message}`, {
+      hint: 'make it writable, or name another one with KOSA8_HOME', cause: error,
+    })
+  }
+}
+
+const REFUSALS: Record<string, string> = {
+  EROFS: 'its file system is read-only', EACCES: 'you may not write there', EPERM: 'you may not write there',
+  ENOTDIR: 'a part of the path is a file', EEXIST: 'it is a file', ENAMETOOLONG: 'the path is too long',
+}
+
 /** Starts the daemon and resolves when it answers. @throws DAEMON_UNREACHABLE with the end of its log. */
 export async function startDaemon({ settings, env, answers }: DaemonStart): Promise<void> {
-  await mkdir(settings.home, { recursive: true, mode: 0o700 })
+  await prepareHome(settings.home)
   await prepareSocketFolder(settings.socketPath)
   const log = await open(daemonLogOf(settings.home), 'a', 0o600)
   let ended: string | null = null
@@ -105,6 +124,10 @@ function watchFolder(folder: string): { changed(timeoutMs: number): Promise<void
 
 async function describeFailure(home: string, reason: string): Promise<Kosa8Error> {
   const file = daemonLogOf(home)
+  const freeBlocks = await statfs(home).then(({ bavail }) => bavail, () => 1)
+  if (freeBlocks === 0) {
+    return new Kosa8Error('DISK_FULL', `the daemon could not be started: no space left where ${home} lies`, { hint: 'free some disk space and run the command again' })
+  }
   const text = await readFile(file, 'utf8').catch(() => '')
   const lines = text.trimEnd().split('\n').slice(-LOG_LINES)
   return new Kosa8Error('DAEMON_UNREACHABLE', `the daemon could not be started: ${reason}`, {

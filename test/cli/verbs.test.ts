@@ -28,7 +28,7 @@ describe('kosa8', () => {
     const settings = settingsOf(await temporaryFolder())
     expect(await typeCommand([], { settings })).toMatchObject({ status: 2, stdout: '' })
     expect(await typeCommand(['frok'], { settings })).toEqual({ status: 2, stdout: '', stderr: 'kosa8: unknown command \'frok\'\nhint: Did you mean fork?\n' })
-    expect(await typeCommand(['rm'], { settings })).toMatchObject({ status: 2, stderr: 'kosa8: missing required argument \'name\'\nhint: see `kosa8 --help`\n' })
+    expect(await typeCommand(['rm'], { settings })).toMatchObject({ status: 2, stderr: 'kosa8: missing required argument \'name\'\nhint: see `kosa8 rm --help`\n' })
     expect((await typeCommand(['create', 'x', '--mem', '1M'], { settings })).stderr).toContain(`use at least ${MEMORY_MIB_MIN}M`)
   })
 
@@ -166,5 +166,24 @@ describe('kosa8 daemon and image', () => {
     expect((await type('image rm base --old')).stdout).toBe('removed 1 older of base: fedcba9876543210 (300 MiB)\nkept 0011223344556677: used by sandbox db\n')
     expect((await type('image rm base')).stdout).toBe('removed base\n')
     expect(await type('image rm base')).toMatchObject({ status: 2, stderr: 'kosa8: there is no image base\n' })
+  })
+})
+
+describe('a home that cannot be used', () => {
+  it('is named with the reason and what to do', async () => {
+    const file = path.join(await temporaryFolder(), 'file')
+    await writeFile(file, '')
+    expect(await typeCommand(['ls'], { settings: settingsOf(file) })).toEqual({
+      status: 2, stdout: '',
+      stderr: `kosa8: the state folder ${file} cannot be used: it is a file\nhint: make it writable, or name another one with KOSA8_HOME\n`,
+    })
+  })
+})
+
+describe('a command line that is not understood', () => {
+  it('leads to the help of the verb it is about', async () => {
+    const { type } = await serveRun()
+    expect((await type('runs show')).stderr).toBe('kosa8: missing required argument \'run\'\nhint: see `kosa8 runs show --help`\n')
+    expect((await type('fork --approaches a --repeats 0')).stderr).toContain('hint: see `kosa8 fork --help`')
   })
 })

@@ -53,7 +53,7 @@ describe('the daemon server', () => {
   it('refuses a value outside its bounds and names the field', async () => {
     const { socketPath } = await serveHome()
     const refused = callMethod(socketPath, 'createSandbox', { body: { name: 'No Name', ...MACHINE } })
-    await expect(refused).rejects.toMatchObject({ code: 'USAGE', message: 'request name: use 1 to 40 lower-case letters, digits and dashes' })
+    await expect(refused).rejects.toMatchObject({ code: 'USAGE', message: 'name "No Name": use 1 to 40 lower-case letters, digits and dashes' })
   })
 
   it('answers text that is no JSON, and paths nobody serves, as wrong use', async () => {

@@ -1,9 +1,10 @@
 /** What `kosa8 doctor` sees of the host by itself: programs, disk, memory. Changes nothing but a file it removes. */
 import { constants } from 'node:fs'
-import { copyFile, mkdir, mkdtemp, readFile, rm, statfs, writeFile } from 'node:fs/promises'
+import { copyFile, mkdtemp, readFile, rm, statfs, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { Settings } from '../../config/environment.js'
 import { Kosa8Error, toKosa8Error } from '../../errors/kosa8-error.js'
+import { prepareHome } from '../../sdk/daemon-process.js'
 import { runProgram } from '../../util/spawn.js'
 import { fine, type Check } from './check.js'
 
@@ -25,12 +26,11 @@ const PROGRAMS = [
 
 /** Every check of the host. */
 export async function checkHost(settings: Settings): Promise<Check[]> {
-  await mkdir(settings.home, { recursive: true, mode: 0o700 })
   const own = [checkPlatform(), fine('node', `${process.version} at ${process.execPath}`)]
   const found = await Promise.all([
-    ...PROGRAMS.map(checkProgram), checkRedis(settings), checkMemory(), checkPressure(), checkDisk(settings.home), checkReflink(settings.home),
+    ...PROGRAMS.map(checkProgram), checkRedis(settings), checkMemory(), checkPressure(),
   ])
-  return [...own, ...found]
+  return [...own, ...found, ...await checkHome(settings.home)]
 }
 
 function checkPlatform(): Check {
@@ -66,6 +66,16 @@ async function checkPressure(): Promise<Check> {
   const text = await readFile('/proc/pressure/memory', 'utf8').catch(() => null)
   if (text !== null) return fine('pressure', `memory ${/some (avg10=[\d.]+)/.exec(text)?.[1] ?? ''}`)
   return { name: 'pressure', state: 'warning', message: 'this kernel does not tell memory pressure; free memory alone is watched', cure: 'boot with psi=1' }
+}
+
+async function checkHome(home: string): Promise<Check[]> {
+  try {
+    await prepareHome(home)
+    return await Promise.all([checkDisk(home), checkReflink(home)])
+  } catch (thrown) {
+    const { message, hint } = toKosa8Error(thrown)
+    return [{ name: 'home', state: 'problem', message, cure: hint ?? 'see whether files can be written there' }]
+  }
 }
 
 async function checkDisk(home: string): Promise<Check> {
