@@ -200,6 +200,6 @@ describe('a fork that cannot be', () => {
     services.daemon.running = { sandboxes: 0, runs: 1 }
     const { status, stderr } = await typeCommand(['fork', '--approaches', 'a'], { settings, cwd })
     expect(status).toBe(3)
-    expect(stderr).toContain(`the running daemon is of version 9.9.9, this is ${VERSION}, and it has 0 sandboxes and 1 runs`)
+    expect(stderr.replace(/ \(build \w+\)/, '')).toContain(`the running daemon is of version 9.9.9, this is ${VERSION}, and it has 0 sandboxes and 1 runs`)
   })
 })

@@ -66,8 +66,8 @@ export function buildCommandLine(config: CommandLineConfig): string[] {
     // Says when a saved device state is loaded; without it nobody does.
     '-global', 'migration.x-events=on',
     '-machine', 'suppress-vmdesc=on',
-    '-kernel', image.kernel, '-initrd', image.initrd,
-    '-append', describeKernelParameters(config),
+    // A restored guest has them in its memory, and never starts anew: QEMU need not read them into its own.
+    ...(config.isRestore ? [] : ['-kernel', image.kernel, '-initrd', image.initrd, '-append', describeKernelParameters(config)]),
     '-drive', `if=none,id=${DISK_ID},format=qcow2,cache=unsafe,file=${escapeValue(config.activeLayer)}`,
     '-device', `virtio-blk-device,drive=${DISK_ID}`,
     '-device', 'virtio-serial-device,max_ports=2',

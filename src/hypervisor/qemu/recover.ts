@@ -4,7 +4,7 @@
  * Owns: telling whether the process a handle names is still that process, and asking QEMU which overlay
  * it writes to now: the owner may have died between a snapshot and the storing of its new handle.
  */
-import { rm } from 'node:fs/promises'
+import { readFile, rm } from 'node:fs/promises'
 import path from 'node:path'
 import { z } from 'zod'
 import type { Fingerprint, MachineHandle } from '../driver.js'
@@ -38,7 +38,20 @@ export async function recoverMachine(handle: MachineHandle, fingerprint: Fingerp
     return null
   }
   const found = { ...handle, pid: identity.pid, pidStartTicks: identity.startTicks, activeLayer: await askActiveLayer(qmp) }
-  return new QemuMachine({ handle: found, process: child, qmp, fingerprint, isPaused: status !== 'running' })
+  const itsOwn = await fingerprintOf(identity.pid, fingerprint)
+  return new QemuMachine({ handle: found, process: child, qmp, fingerprint: itsOwn, isPaused: status !== 'running' })
+}
+
+/**
+ * What the process really runs with. Another build of kosa8 may have started it: a checkpoint of it must not
+ * pass for one of the processor this build would choose.
+ */
+async function fingerprintOf(pid: number, here: Fingerprint): Promise<Fingerprint> {
+  const options = (await readFile(path.join('/proc', String(pid), 'cmdline'), 'utf8')).split('\0')
+  const valueOf = (option: string): string => options[options.indexOf(option) + 1] ?? ''
+  const accelerator = valueOf('-accel').startsWith('kvm') ? 'kvm' : 'tcg'
+  // Under KVM the model is the host's own processor, which `here` names.
+  return accelerator === 'kvm' && here.accelerator === 'kvm' ? here : { ...here, accelerator, cpuModel: valueOf('-cpu') }
 }
 
 const blockSchema = z.array(z.object({ device: z.string(), inserted: z.object({ file: z.string() }).optional() }))
