@@ -5,7 +5,7 @@
  * Does not own: checkpoints that read through an image while no machine runs, which the caller knows.
  */
 import { randomUUID } from 'node:crypto'
-import { rename, rm } from 'node:fs/promises'
+import { rename, rm, rmdir } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import { runProgram } from '../util/spawn.js'
@@ -52,6 +52,7 @@ async function removeUnlessRunning(image: ImageManifest, imagesDirectory: string
     await rename(doomed, folder)
     return false
   }
+  await rmdir(path.dirname(folder)).catch(() => undefined) // other versions stay
   await rm(doomed, { recursive: true, force: true })
   return true
 }
