@@ -53,6 +53,7 @@ export function addFork(cli: Cli, program: Command): void {
 
 async function fork(tools: CommandTools, [name]: string[], options: ForkFlags): Promise<number> {
   const { client, host } = tools
+  client.refuseIfRemote('startRun')
   const source = name === undefined ? null : await client.sandbox(name).describe()
   const request = await buildRunRequest(options, source, host.cwd)
   await client.connect()

@@ -73,5 +73,6 @@ export class Output {
 
 /** Tools for one command of this process. */
 export function createTools(host: CliHost, startsDaemon = true): CommandTools {
-  return { host, client: new Kosa8Client({ home: host.settings.home, startsDaemon }), output: new Output(host) }
+  const { home, remote } = host.settings
+  return { host, client: new Kosa8Client({ home, startsDaemon, ...remote }), output: new Output(host) }
 }

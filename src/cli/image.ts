@@ -10,6 +10,7 @@ import { childEnvironment } from '../config/environment.js'
 import { layOutTable } from '../report/table.js'
 import { findPackageRoot } from '../util/package-root.js'
 import { spawnProgram } from '../util/spawn.js'
+import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { CliHost, CommandTools } from './host.js'
 import { diskOption } from './options.js'
 import { tellAge } from './relative-time.js'
@@ -56,6 +57,9 @@ async function importArchive({ host }: CommandTools, [archive]: string[], option
 }
 
 async function runBuilder(host: CliHost, args: string[]): Promise<number> {
+  if (host.settings.remote !== null) {
+    throw new Kosa8Error('LOCAL_ONLY', `images are made on the host of their daemon, and KOSA8_URL names another: ${host.settings.remote.url}`, { hint: 'run it there' })
+  }
   const child = spawnProgram(process.execPath, [path.join(findPackageRoot(), IMAGE_ENTRY), ...args], {
     stdio: 'inherit', env: childEnvironment(host.settings),
   })

@@ -2,7 +2,7 @@
 /** Entry file of the command `kosa8`: the process as a {@link CliHost}, and the only place that sets its status. */
 import type { Writable } from 'node:stream'
 import { readSettings, type Settings } from '../config/environment.js'
-import { serialiseError, toKosa8Error } from '../errors/kosa8-error.js'
+import { toKosa8Error } from '../errors/kosa8-error.js'
 import type { CliHost, StopSignal } from './host.js'
 import { runCli } from './program.js'
 
@@ -56,7 +56,7 @@ async function main(): Promise<number> {
     return await runCli(process.argv.slice(2), createHost(readSettings()))
   } catch (thrown) {
     const error = toKosa8Error(thrown)
-    process.stderr.write(`kosa8: ${serialiseError(error).message}\n`)
+    process.stderr.write(`kosa8: ${error.message}\n${error.hint === undefined ? '' : `hint: ${error.hint}\n`}`)
     return error.exitStatus
   }
 }

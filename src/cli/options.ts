@@ -67,6 +67,14 @@ export function matrixOption(text: string, before: Matrix | undefined): Matrix {
   return { ...before, [key]: parts }
 }
 
+/** "HOST:PORT", an IPv6 address in brackets. */
+export function addressOption(text: string): { host: string; port: number } {
+  const match = /^(?:\[([0-9a-f:]+)\]|([^:\s/]+)):(\d{1,5})$/i.exec(text)
+  const port = Number(match?.[3])
+  if (match === null || port > 65535) throw new InvalidArgumentError('use HOST:PORT, such as 127.0.0.1:8443')
+  return { host: (match[1] ?? match[2]) as string, port }
+}
+
 /** Help of `--approval`, which every guarded verb has. */
 export const APPROVAL_HELP = 'id of the approval it needs, where the sandbox was created with --approvals'
 

@@ -4,9 +4,11 @@
  * Owns: being the only reader of `process.env`, and the one typed object it becomes. Called by entry files
  * (CLI, daemon, workers, set-up) and by the SDK for its defaults.
  */
+import { readFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import path from 'node:path'
 import { Kosa8Error } from '../errors/kosa8-error.js'
+import { parseDaemonUrl, type RemoteDaemon } from '../model/remote-daemon.js'
 import { socketPathOf } from '../util/socket-path.js'
 import { parseMemoryMib } from './units.js'
 
@@ -18,6 +20,8 @@ export interface Settings {
   imagesDirectory: string
   /** Socket of this home's daemon. */
   socketPath: string
+  /** A daemon on another host: KOSA8_URL with KOSA8_TOKEN or KOSA8_TOKEN_FILE; null: this host's own. */
+  remote: RemoteDaemon | null
   /** REDIS_URL; null: a redis-server of our own. */
   redisUrl: string | null
   /** Memory all machines together may be promised, bytes: KOSA8_MEMORY_BUDGET; null: what the host has, less a reserve. */
@@ -30,13 +34,17 @@ export interface Settings {
   isCi: boolean
 }
 
-/** Reads the settings. @throws CONFIG_INVALID for a relative path or an address that is no Redis URL. */
+/** What names a daemon on another host. */
+const REMOTE_VARIABLES = ['KOSA8_URL', 'KOSA8_TOKEN', 'KOSA8_TOKEN_FILE']
+
+/** Reads the settings. @throws CONFIG_INVALID for a relative path, an address of the wrong form, a token that is not there. */
 export function readSettings(environment: NodeJS.ProcessEnv = process.env): Settings {
   const home = readPath(environment, 'KOSA8_HOME') ?? path.join(homedir(), '.kosa8')
   return {
     home,
     imagesDirectory: readPath(environment, 'KOSA8_IMAGES_DIR') ?? path.join(home, 'images'),
     socketPath: socketPathOf(home, 'daemon.sock'),
+    remote: readRemote(environment),
     redisUrl: readRedisUrl(environment),
     memoryBudgetBytes: readMemoryBudget(environment),
     caBundle: readPath(environment, 'NODE_EXTRA_CA_CERTS') ?? readPath(environment, 'SSL_CERT_FILE'),
@@ -45,9 +53,10 @@ export function readSettings(environment: NodeJS.ProcessEnv = process.env): Sett
   }
 }
 
-/** Environment for a process of ours that is to use the same home and images as `settings`. */
+/** Environment for a process of ours on this host that is to use the same home and images as `settings`. */
 export function childEnvironment(settings: Settings, environment: NodeJS.ProcessEnv = process.env): NodeJS.ProcessEnv {
-  return { ...environment, KOSA8_HOME: settings.home, KOSA8_IMAGES_DIR: settings.imagesDirectory }
+  const own = Object.entries(environment).filter(([name]) => !REMOTE_VARIABLES.includes(name))
+  return { ...Object.fromEntries(own), KOSA8_HOME: settings.home, KOSA8_IMAGES_DIR: settings.imagesDirectory }
 }
 
 function isSet(value: string | undefined): boolean {
@@ -61,6 +70,26 @@ function readPath(environment: NodeJS.ProcessEnv, name: string): string | null {
     throw new Kosa8Error('CONFIG_INVALID', `${name} must be an absolute path, not ${JSON.stringify(value)}`)
   }
   return path.resolve(value as string)
+}
+
+function readRemote(environment: NodeJS.ProcessEnv): RemoteDaemon | null {
+  const address = environment['KOSA8_URL']
+  if (!isSet(address)) return null
+  const url = parseDaemonUrl(address as string, 'KOSA8_URL')
+  const token = isSet(environment['KOSA8_TOKEN']) ? environment['KOSA8_TOKEN'] as string : readTokenFile(environment)
+  return { url, token: token.trim() }
+}
+
+function readTokenFile(environment: NodeJS.ProcessEnv): string {
+  const file = readPath(environment, 'KOSA8_TOKEN_FILE')
+  if (file === null) {
+    throw new Kosa8Error('CONFIG_INVALID', 'KOSA8_URL is set, and its token is not', { hint: 'set KOSA8_TOKEN or KOSA8_TOKEN_FILE, or unset KOSA8_URL' })
+  }
+  try {
+    return readFileSync(file, 'utf8')
+  } catch (cause) {
+    throw new Kosa8Error('CONFIG_INVALID', `KOSA8_TOKEN_FILE cannot be read: ${(cause as Error).message}`, { cause })
+  }
 }
 
 function readMemoryBudget(environment: NodeJS.ProcessEnv): number | null {

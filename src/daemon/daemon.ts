@@ -39,6 +39,7 @@ import { Runs } from './run-service.js'
 import { SandboxCalls } from './sandbox-service.js'
 import { startServer } from './server/server.js'
 import type { DaemonService, Services } from './services.js'
+import { TcpPlace } from './tcp-place.js'
 import { WorkerProcess } from './worker-process.js'
 
 /** A daemon nobody asked to stay ends after this long with nothing to look after, milliseconds. */
@@ -95,8 +96,9 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
     runs: host.runs, paths, clock: systemClock, sandboxes, queue, book, ensureWorker: () => worker.ensure(), onError,
   })
   const activity = new Activity(config.stays)
-  const services = activity.watch({
-    daemon: createDaemonService({ config, paths, host, sandboxes, runs, activity, stop: () => stop.abort() }),
+  const tcp = new TcpPlace(paths.token, () => services)
+  const services: Services = activity.watch({
+    daemon: createDaemonService({ config, paths, host, sandboxes, runs, activity, tcp, stop: () => stop.abort() }),
     sandboxes: new SandboxCalls(sandboxes), runs, reservations: book,
     approvals: new ApprovalBook({
       store: new ApprovalStore(paths), clock: systemClock, onError,
@@ -120,6 +122,7 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
   host.pressure.stop()
   runs.stop()
   book.stop()
+  await tcp.close()
   await server.close()
   await queue.close()
   stop.abort()
@@ -170,7 +173,7 @@ async function buildHost(config: DaemonConfig, paths: Paths, onError: (message: 
 }
 
 function createDaemonService(parts: {
-  config: DaemonConfig; paths: Paths; host: Host; sandboxes: Sandboxes; runs: Runs; activity: Activity; stop: () => void
+  config: DaemonConfig; paths: Paths; host: Host; sandboxes: Sandboxes; runs: Runs; activity: Activity; tcp: TcpPlace; stop: () => void
 }): DaemonService {
   const startedAt = new Date().toISOString()
   const images = new ImageCalls({ imagesDirectory: parts.paths.images, catalog: parts.host.catalog, machines: parts.host.machines })
@@ -179,7 +182,7 @@ function createDaemonService(parts: {
       const { budgetBytes, reservedBytes, reservations, waiting } = parts.host.ledger.status()
       const acceleration = await parts.host.driver.acceleration().catch(() => null)
       return {
-        version: VERSION, build: BUILD, pid: process.pid, home: parts.paths.home, startedAt,
+        version: VERSION, build: BUILD, pid: process.pid, home: parts.paths.home, startedAt, listening: parts.tcp.listening,
         running: { sandboxes: (await parts.sandboxes.list()).length, runs: parts.runs.activeCount },
         accelerator: acceleration === null ? null : { name: acceleration.accelerator, reason: acceleration.reason },
         budget: { totalBytes: budgetBytes, reservedBytes, freeBytes: Math.max(0, budgetBytes - reservedBytes) },
@@ -189,6 +192,9 @@ function createDaemonService(parts: {
     },
     async stay() {
       parts.activity.stays = true
+    },
+    async listen(request) {
+      return parts.tcp.open(request)
     },
     async stop() {
       // After the answer is on its way.

@@ -18,13 +18,15 @@ import type {
   CreateSandboxRequest, CreateSnapshotRequest, ExecRequest, ForkedSandboxEntry, ImageDescription, RemovedImages, RestoredSandbox, SandboxDescription,
   SnapshotDescription,
 } from '../protocol/sandboxes.js'
-import type { DaemonStatus } from '../protocol/status.js'
+import type { DaemonStatus, ListenRequest, Listening } from '../protocol/status.js'
 
 /** The daemon itself. */
 export interface DaemonService {
   status(): Promise<DaemonStatus>
   /** From now on it does not end by itself when it has nothing to look after. */
   stay(): Promise<void>
+  /** Listens on TCP too, until it ends. @throws CONFIG_INVALID, also when it listens somewhere else already. */
+  listen(request: ListenRequest): Promise<Listening>
   /** Begins to stop and returns at once; machines go on running and are found again. */
   stop(): Promise<void>
   images(): Promise<ImageDescription[]>

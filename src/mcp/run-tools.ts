@@ -61,6 +61,7 @@ const fork = defineTool({
   run: async (host, input, call) => {
     const { client } = host
     const source = input.sandbox === undefined ? null : await client.sandbox(input.sandbox).describe()
+    host.client.refuseIfRemote('startRun')
     const request = await buildRunRequest(forkOptionsOf(input), source, host.cwd)
     const id = await client.runs.start(request)
     call.reportProgress(`run ${id} is started`)

@@ -1,14 +1,15 @@
 /**
- * Calls over the daemon's socket.
+ * Calls to a daemon, over its socket or its TCP listener.
  *
- * Owns: HTTP over a unix socket, errors rebuilt from the wire, streams. Does not start a daemon nor try
+ * Owns: HTTP, errors rebuilt from the wire, streams. Does not start a daemon nor try
  * again: `sdk` does. Callers: `sdk`, and workers for their reservations.
  */
-import { request as httpRequest, type IncomingMessage } from 'node:http'
+import type { IncomingMessage } from 'node:http'
 import type { Duplex, Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { z } from 'zod'
 import { Kosa8Error, parseError } from '../errors/kosa8-error.js'
+import { requestTo, tellAddress, type DaemonAddress } from './address.js'
 import { APPROVAL_HEADER } from './approvals.js'
 import type { GuardedName } from './guarded-calls.js'
 import { METHODS, fillPath, type MethodName, type ResponseOf } from './methods.js'
@@ -31,11 +32,11 @@ export type CallInput<Name extends MethodName> =
  * there; CANCELLED when the signal is aborted.
  */
 export async function callMethod<Name extends MethodName>(
-  socketPath: string, name: Name, input: CallInput<Name>, signal?: AbortSignal,
+  address: DaemonAddress, name: Name, input: CallInput<Name>, signal?: AbortSignal,
 ): Promise<ResponseOf<Name>> {
   const method = METHODS[name]
   const { params, body, approval } = input as { params?: Record<string, string>; body?: unknown; approval?: string }
-  const answer = await openStream(socketPath, {
+  const answer = await openStream(address, {
     verb: method.verb,
     path: fillPath(method.path, params ?? {}),
     ...(method.verb === 'POST' ? { json: body ?? {} } : {}),
@@ -60,11 +61,11 @@ export interface StreamRequest {
 }
 
 /** Sends a request and resolves with the answer once it is known to be a success. Errors as in {@link callMethod}. */
-export async function openStream(socketPath: string, wanted: StreamRequest): Promise<IncomingMessage> {
+export async function openStream(address: DaemonAddress, wanted: StreamRequest): Promise<IncomingMessage> {
   const content = wanted.json === undefined ? wanted.content : JSON.stringify(wanted.json)
   const answer = await new Promise<IncomingMessage>((resolve, reject) => {
-    const outgoing = httpRequest({
-      socketPath, method: wanted.verb, path: wanted.path, agent: false,
+    const outgoing = requestTo(address, {
+      method: wanted.verb, path: wanted.path, agent: false,
       headers: {
         ...wanted.headers,
         ...(content === undefined ? {} : { 'content-type': wanted.json === undefined ? 'application/octet-stream' : 'application/json' }),
@@ -72,14 +73,13 @@ export async function openStream(socketPath: string, wanted: StreamRequest): Pro
       ...(wanted.signal === undefined ? {} : { signal: wanted.signal }),
     })
     outgoing.once('response', resolve)
-    outgoing.once('error', (error) => reject(unreachable(error, socketPath)))
+    outgoing.once('error', (error) => reject(unreachable(error, address)))
     if (content === undefined || typeof content === 'string' || content instanceof Uint8Array) outgoing.end(content)
     // A daemon that refuses answers before it has read everything: its answer says more than the broken pipe.
     else pipeline(content, outgoing).catch((error: unknown) => { if (!outgoing.destroyed) outgoing.destroy(error as Error) })
   })
   if (answer.statusCode === 200) return answer
-  const body = parseJson(await readBounded(answer))
-  throw parseError((body as { error?: unknown } | null)?.error)
+  throw errorIn(await readBounded(answer)) ?? parseError(null)
 }
 
 /** An upgraded connection and the bytes that came with it. */
@@ -89,19 +89,19 @@ export interface UpgradedConnection {
 }
 
 /** Opens the connection for a command in a sandbox. */
-export async function openExecSocket(socketPath: string, sandbox: string): Promise<UpgradedConnection> {
+export async function openExecSocket(address: DaemonAddress, sandbox: string): Promise<UpgradedConnection> {
   return new Promise((resolve, reject) => {
-    const outgoing = httpRequest({
-      socketPath, path: fillPath(STREAM_PATHS.exec, { name: sandbox }), agent: false,
+    const outgoing = requestTo(address, {
+      path: fillPath(STREAM_PATHS.exec, { name: sandbox }), agent: false,
       headers: { connection: 'Upgrade', upgrade: EXEC_UPGRADE },
     })
     outgoing.once('upgrade', (_answer, socket, head) => resolve({ socket, head }))
     outgoing.once('response', (answer) => {
-      answer.resume()
-      // Refused for its name alone: any other error comes over the connection once it is upgraded.
-      reject(new Kosa8Error('SANDBOX_UNKNOWN', `there is no sandbox named ${sandbox}`, { hint: 'list them with: kosa8 ls' }))
+      // Refused for its token, or for its name alone: any other error comes over the connection once it is upgraded.
+      const unknown = new Kosa8Error('SANDBOX_UNKNOWN', `there is no sandbox named ${sandbox}`, { hint: 'list them with: kosa8 ls' })
+      readBounded(answer).then((body) => reject(errorIn(body) ?? unknown), reject)
     })
-    outgoing.once('error', (error) => reject(unreachable(error, socketPath)))
+    outgoing.once('error', (error) => reject(unreachable(error, address)))
     outgoing.end()
   })
 }
@@ -111,30 +111,30 @@ export async function openExecSocket(socketPath: string, sandbox: string): Promi
  * aborted or the caller stops reading. With `adopt`, takes over the reservation of that id instead.
  */
 export async function* openReservation(
-  socketPath: string, wanted: ReservationRequest, options: { signal: AbortSignal; adopt?: string },
+  address: DaemonAddress, wanted: ReservationRequest, options: { signal: AbortSignal; adopt?: string },
 ): AsyncGenerator<ReservationLine, void> {
   const path = options.adopt === undefined ? STREAM_PATHS.reserve : fillPath(STREAM_PATHS.adopt, { id: options.adopt })
   let answer: IncomingMessage | undefined
   try {
-    answer = await openStream(socketPath, { verb: 'POST', path, json: wanted, signal: options.signal })
+    answer = await openStream(address, { verb: 'POST', path, json: wanted, signal: options.signal })
     for await (const line of splitLines(answer)) if (line !== '') yield reservationLineSchema.parse(JSON.parse(line))
   } catch (error) {
     if (options.signal.aborted) return
-    throw Kosa8Error.isInstance(error) ? error : unreachable(error as Error, socketPath)
+    throw Kosa8Error.isInstance(error) ? error : unreachable(error as Error, address)
   } finally {
     answer?.destroy()
   }
 }
 
 /** Codes of a connection that was never made. */
-const NEVER_REACHED = new Set(['ENOENT', 'ECONNREFUSED', 'EACCES'])
+const NEVER_REACHED = new Set(['ENOENT', 'ECONNREFUSED', 'EACCES', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH'])
 
-function unreachable(error: Error, socketPath: string): Kosa8Error {
+function unreachable(error: Error, address: DaemonAddress): Kosa8Error {
   if (error.name === 'AbortError') return new Kosa8Error('CANCELLED', 'the call was cancelled', { cause: error })
   const code = (error as NodeJS.ErrnoException).code ?? ''
   return new Kosa8Error('DAEMON_UNREACHABLE', `the daemon does not answer: ${error.message}`, {
     hint: 'see `kosa8 daemon status`',
-    details: { socketPath, reached: !NEVER_REACHED.has(code) },
+    details: { address: tellAddress(address), reached: !NEVER_REACHED.has(code) },
     cause: error,
   })
 }
@@ -156,6 +156,12 @@ export async function readBounded(answer: IncomingMessage): Promise<Buffer> {
     throw new Kosa8Error('LIMIT_EXCEEDED', `the daemon's answer is larger than ${ANSWER_BYTES_MAX} bytes`)
   }
   return Buffer.concat(chunks)
+}
+
+/** The error an answer holds; null when it holds none. */
+function errorIn(body: Buffer): Kosa8Error | null {
+  const error = (parseJson(body) as { error?: unknown } | null)?.error
+  return error === undefined ? null : parseError(error)
 }
 
 function parseJson(text: Buffer): unknown {

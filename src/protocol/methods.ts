@@ -10,7 +10,7 @@ import * as approvals from './approvals.js'
 import * as reservations from './reservations.js'
 import * as runs from './runs.js'
 import * as sandboxes from './sandboxes.js'
-import { daemonStatusSchema } from './status.js'
+import * as status from './status.js'
 
 /** One call. `params` are the `:names` of the path. */
 export interface MethodShape {
@@ -30,8 +30,9 @@ const runParams = z.strictObject({ id: runs.runIdSchema })
 const reservationParams = z.strictObject({ id: z.string().min(1).max(100) })
 
 export const METHODS = {
-  status: { verb: 'GET', path: '/v1/status', params: none, body: none, response: daemonStatusSchema },
+  status: { verb: 'GET', path: '/v1/status', params: none, body: none, response: status.daemonStatusSchema },
   stay: { verb: 'POST', path: '/v1/stay', params: none, body: none, response: done },
+  listen: { verb: 'POST', path: '/v1/listen', params: none, body: status.listenSchema, response: status.listeningSchema },
   stop: { verb: 'POST', path: '/v1/stop', params: none, body: none, response: done },
 
   createSandbox: { verb: 'POST', path: '/v1/sandboxes', params: none, body: sandboxes.createSandboxSchema, response: sandboxes.sandboxSchema },

@@ -21,10 +21,13 @@ type Json = Record<string, unknown>
 
 const DESCRIPTION = `The daemon of one host. It listens on a unix socket that only its user may open: daemon.sock in the state folder (~/.kosa8), `
   + 'or where `kosa8 daemon status` says. Client and daemon are of one version: compare `version` of GET /v1/status first. '
+  + ''
+  + 'Started with --listen it answers on TCP too, to whoever sends its token; calls that need its host are refused there with LOCAL_ONLY. '
   + 'Unknown fields in a request are refused. Try it: curl --unix-socket ~/.kosa8/daemon.sock http://localhost/v1/status'
 
 /** What a method does beyond its name. */
 const REMARKS: { [Name in MethodName]?: string } = {
+  listen: 'Opens a TCP listener that lasts until the daemon ends. An address other hosts can reach needs TLS.',
   stop: 'The daemon ends; machines and runs go on, and the next daemon finds them.',
   createSandbox: 'Answers when the machine runs. Closing the connection before gives it up.',
   deleteSandbox: 'Destroys the machine and its snapshots.',
@@ -48,9 +51,14 @@ export function describeApi(): Json {
   return {
     openapi: '3.1.0',
     info: { title: 'kosa8 daemon', version: VERSION, description: DESCRIPTION, license: { name: 'MIT', identifier: 'MIT' } },
-    servers: [{ url: 'http://localhost', description: 'over the unix socket; the host name does not matter' }],
+    servers: [
+      { url: 'http://localhost', description: 'over the unix socket; the host name does not matter' },
+      { url: 'https://{host}:{port}', description: 'over TCP, with the token', variables: { host: { default: 'localhost' }, port: { default: '8443' } } },
+    ],
+    security: [{}, { token: [] }],
     paths,
     components: {
+      securitySchemes: { token: { type: 'http', scheme: 'bearer', description: 'Over TCP only: the content of the file that `kosa8 daemon status` names.' } },
       schemas: { Error: schemaOf(z.object({ error: errorRecordSchema })) },
       responses: { Error: { description: 'What went wrong: go by `code`; `hint` is for people.', content: json({ $ref: '#/components/schemas/Error' }) } },
     },

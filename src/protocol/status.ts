@@ -34,9 +34,23 @@ export function tellBuild({ version, build }: Pick<Handshake, 'version' | 'build
   return version === VERSION ? `${version} (build ${build?.slice(0, 8) ?? 'unknown'})` : version
 }
 
+/** Where a daemon is to listen; files are absolute paths on its host. */
+export const listenSchema = z.strictObject({
+  host: z.string().min(1).max(255),
+  /** 0: any that is free. */
+  port: z.number().int().min(0).max(65535),
+  tls: z.strictObject({ certFile: z.string().max(4096).startsWith('/'), keyFile: z.string().max(4096).startsWith('/') }).nullable(),
+})
+export type ListenRequest = z.infer<typeof listenSchema>
+
+export const listeningSchema = z.object({ url: z.string(), tokenFile: z.string() })
+export type Listening = z.infer<typeof listeningSchema>
+
 export const daemonStatusSchema = handshakeSchema.extend({
   home: z.string(),
   startedAt: z.string(),
+  /** Where it listens beside its socket; null: nowhere. */
+  listening: listeningSchema.nullable(),
   /** What machines run with, and why; null until the probe has been made. */
   accelerator: z.object({ name: z.string(), reason: z.string() }).nullable(),
   budget: z.object({ totalBytes: z.number(), reservedBytes: z.number(), freeBytes: z.number() }),

@@ -100,7 +100,11 @@ export class FileCheckpointStore implements CheckpointStore {
   }
 }
 
-/** The file of a home that command line, SDK and MCP server share. */
-export function checkpointFileOf(home: string): string {
-  return path.join(home, 'checkpoints.json')
+/**
+ * The file of a home that command line, SDK and MCP server share.
+ * @param url a daemon on another host: its sandboxes may have the names of this host's
+ */
+export function checkpointFileOf(home: string, url?: string): string {
+  if (url === undefined) return path.join(home, 'checkpoints.json')
+  return path.join(home, 'remote', `${new URL(url).host.replace(/[^a-z0-9.-]/g, '_')}.checkpoints.json`)
 }

@@ -6,7 +6,10 @@
  */
 import { readSettings, type Settings } from '../config/environment.js'
 import type { ImageDescription, RemovedImages, RestoredSandbox, SandboxDescription } from '../protocol/sandboxes.js'
-import type { Handshake, DaemonStatus } from '../protocol/status.js'
+import { parseDaemonUrl, type RemoteDaemon } from '../model/remote-daemon.js'
+import type { MethodName } from '../protocol/methods.js'
+import { Kosa8Error } from '../errors/kosa8-error.js'
+import type { Handshake, DaemonStatus, ListenRequest, Listening } from '../protocol/status.js'
 import { normalisePublicKey } from '../util/ed25519.js'
 import { socketPathOf } from '../util/socket-path.js'
 import { checkpointFileOf, FileCheckpointStore, type CheckpointRecord, type CheckpointStore } from './checkpoint-store.js'
@@ -20,6 +23,10 @@ import { SandboxHandle, type DeletedSandbox } from './sandbox.js'
 export interface Kosa8ClientOptions {
   /** Folder of all state, absolute; KOSA8_HOME or `~/.kosa8` by default. */
   home?: string
+  /** Address of a daemon on another host, `https://HOST:PORT`; KOSA8_URL by default, unless `home` is given. */
+  url?: string
+  /** Its token; KOSA8_TOKEN by default. */
+  token?: string
   /** False: do not start a daemon where none runs. */
   startsDaemon?: boolean
   /** Where labels and order of checkpoints are kept; the file of the command line by default. */
@@ -58,13 +65,12 @@ export class Kosa8Client {
 
   constructor(options: Kosa8ClientOptions = {}) {
     const settings = readSettings()
-    this.settings = options.home === undefined ? settings : {
-      ...settings, home: options.home, socketPath: socketPathOf(options.home, 'daemon.sock'),
-    }
+    const home = options.home ?? settings.home
+    this.settings = { ...settings, home, socketPath: socketPathOf(home, 'daemon.sock'), remote: remoteOf(options, settings) }
     this.connection = new DaemonConnection({ settings: this.settings, startsDaemon: options.startsDaemon ?? true })
     this.runs = new RunsClient(this.connection)
     this.approvals = new ApprovalsClient(this.connection)
-    const store = options.checkpointStore ?? new FileCheckpointStore(checkpointFileOf(this.settings.home))
+    const store = options.checkpointStore ?? new FileCheckpointStore(checkpointFileOf(this.settings.home, this.settings.remote?.url))
     this.checkpoints = new CheckpointsClient(this.connection, store)
   }
 
@@ -80,6 +86,16 @@ export class Kosa8Client {
   /** The running daemon of any version, without starting one; null when there is none. */
   async findDaemon(): Promise<Handshake | null> {
     return this.connection.handshake()
+  }
+
+  /** Says early what a daemon of another host would refuse, e.g. `startRun`. @throws LOCAL_ONLY */
+  refuseIfRemote(call: MethodName): void {
+    this.connection.refuseIfRemote(call, undefined)
+  }
+
+  /** Lets the daemon listen on TCP too, until it ends. */
+  async listen(request: ListenRequest): Promise<Listening> {
+    return this.connection.call('listen', { body: request })
   }
 
   /** Makes the daemon stay until it is told to stop; by itself it ends once it has nothing to look after. */
@@ -158,4 +174,12 @@ export class Kosa8Client {
   async deleteOldImages(name: string): Promise<RemovedImages> {
     return this.connection.call('deleteOldImages', { params: { name } })
   }
+}
+
+/** Where the daemon is, unless it is this host's own. */
+function remoteOf({ url, token, home }: Kosa8ClientOptions, settings: Settings): RemoteDaemon | null {
+  if (url === undefined) return home === undefined ? settings.remote : null
+  const known = token ?? settings.remote?.token
+  if (known === undefined) throw new Kosa8Error('CONFIG_INVALID', 'a client with `url` needs `token` too')
+  return { url: parseDaemonUrl(url, 'url'), token: known }
 }

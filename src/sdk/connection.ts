@@ -10,6 +10,9 @@ import { Kosa8Error } from '../errors/kosa8-error.js'
 import {
   callMethod, openExecSocket, openStream, readBounded, type CallInput, type StreamRequest, type UpgradedConnection,
 } from '../protocol/client.js'
+import type { RemoteDaemon } from '../model/remote-daemon.js'
+import type { DaemonAddress } from '../protocol/address.js'
+import { refuseRemoteCall } from '../protocol/local-calls.js'
 import { METHODS, type MethodName, type ResponseOf } from '../protocol/methods.js'
 import { BUILD, VERSION, handshakeSchema, isSameBuild, tellBuild, type Handshake } from '../protocol/status.js'
 import { daemonLogOf, startDaemon, waitForExit } from './daemon-process.js'
@@ -30,22 +33,33 @@ export class DaemonConnection {
 
   constructor(readonly options: ConnectionOptions) {}
 
-  get socketPath(): string {
-    return this.options.settings.socketPath
+  get address(): DaemonAddress {
+    return this.remote ?? this.options.settings.socketPath
+  }
+
+  /** The daemon of another host, if it is one. */
+  get remote(): RemoteDaemon | null {
+    return this.options.settings.remote
+  }
+
+  /** Says early what a daemon of another host would refuse. @throws LOCAL_ONLY */
+  refuseIfRemote(name: MethodName, body: unknown): void {
+    if (this.remote !== null) refuseRemoteCall(name, body)
   }
 
   /** Calls a method; see {@link callMethod} for errors. */
   async call<Name extends MethodName>(name: Name, input: CallInput<Name>, signal?: AbortSignal): Promise<ResponseOf<Name>> {
-    return this.withDaemon(METHODS[name].verb === 'GET', () => callMethod(this.socketPath, name, input, signal))
+    this.refuseIfRemote(name, (input as { body?: unknown }).body)
+    return this.withDaemon(METHODS[name].verb === 'GET', () => callMethod(this.address, name, input, signal))
   }
 
   /** Opens a stream; see {@link openStream} for errors. */
   async stream(wanted: StreamRequest): Promise<Readable> {
-    return this.withDaemon(wanted.verb === 'GET', () => openStream(this.socketPath, wanted))
+    return this.withDaemon(wanted.verb === 'GET', () => openStream(this.address, wanted))
   }
 
   async execSocket(sandbox: string): Promise<UpgradedConnection> {
-    return this.withDaemon(false, () => openExecSocket(this.socketPath, sandbox))
+    return this.withDaemon(false, () => openExecSocket(this.address, sandbox))
   }
 
   /** Makes sure that a daemon of this version answers. @throws DAEMON_UNREACHABLE, DAEMON_VERSION. */
@@ -61,21 +75,22 @@ export class DaemonConnection {
   async handshake(): Promise<Handshake | null> {
     try {
       const signal = AbortSignal.timeout(HANDSHAKE_DEADLINE_MS)
-      const answer = await openStream(this.socketPath, { verb: 'GET', path: METHODS.status.path, signal })
+      const answer = await openStream(this.address, { verb: 'GET', path: METHODS.status.path, signal })
       return handshakeSchema.parse(JSON.parse((await readBounded(answer)).toString('utf8')))
     } catch (error) {
       if (!Kosa8Error.isInstance(error)) throw error
       if (error.code === 'DAEMON_UNREACHABLE') return null
       if (error.code !== 'CANCELLED') throw error
-      throw new Kosa8Error('DAEMON_UNREACHABLE', `a daemon holds ${this.socketPath} but did not answer within ${HANDSHAKE_DEADLINE_MS / 1000} s`, {
-        hint: `its log is ${daemonLogOf(this.options.settings.home)}`,
+      throw new Kosa8Error('DAEMON_UNREACHABLE', `${this.remote === null ? `a daemon holds ${this.address as string} but` : this.remote.url} did not answer within ${HANDSHAKE_DEADLINE_MS / 1000} s`, {
+        hint: this.remote === null ? `its log is ${daemonLogOf(this.options.settings.home)}` : REMOTE_HINT,
       })
     }
   }
 
   /** Asks the daemon to stop and waits until it has. Machines go on running. */
   async stopDaemon(found: Handshake): Promise<void> {
-    await openStream(this.socketPath, { verb: METHODS.stop.verb, path: METHODS.stop.path, json: {} })
+    this.refuseIfRemote('stop', {})
+    await openStream(this.address, { verb: METHODS.stop.verb, path: METHODS.stop.path, json: {} })
     await waitForExit(found.pid)
     this.ready = null
   }
@@ -96,6 +111,7 @@ export class DaemonConnection {
   private async prepare(): Promise<void> {
     const found = await this.handshake()
     if (found !== null && isSameBuild(found)) return
+    if (this.remote !== null) throw found === null ? silent(this.remote) : otherBuild(found, this.remote)
     if (!this.options.startsDaemon && found === null) {
       throw new Kosa8Error('DAEMON_UNREACHABLE', 'the daemon is not running', { hint: 'start it with `kosa8 daemon start`' })
     }
@@ -124,6 +140,20 @@ export class DaemonConnection {
     }
     await this.stopDaemon(found)
   }
+}
+
+const REMOTE_HINT = 'see `kosa8 daemon status` on its host; unset KOSA8_URL to use the daemon of this one'
+
+function silent({ url }: RemoteDaemon): Kosa8Error {
+  return new Kosa8Error('DAEMON_UNREACHABLE', `no daemon answers at ${url}`, {
+    hint: `start it on its host: kosa8 daemon start --listen ${new URL(url).host}; or unset KOSA8_URL to use the daemon of this one`, details: { reached: false },
+  })
+}
+
+function otherBuild(found: Handshake, { url }: RemoteDaemon): Kosa8Error {
+  return new Kosa8Error('DAEMON_VERSION', `the daemon at ${url} is of version ${tellBuild(found)}, this is ${tellBuild(OWN)}`, {
+    hint: 'use the same build of kosa8 on both hosts', details: { daemon: found.version, client: VERSION },
+  })
 }
 
 const OWN = { version: VERSION, build: BUILD }

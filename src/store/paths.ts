@@ -38,6 +38,8 @@ export interface Paths {
   /** Record of the live daemon: process, version, socket. */
   daemonRecord: string
   daemonLog: string
+  /** What callers over TCP must send. */
+  token: string
   /** Record of the live worker process. */
   workerRecord: string
   workerLog: string
@@ -77,6 +79,7 @@ export function createPaths(home: string, imagesDirectory?: string): Paths {
     daemonSocket: path.join(socketRoot, 'daemon.sock'),
     daemonRecord: inHome('daemon.json'),
     daemonLog: inHome('daemon.log'),
+    token: inHome('token'),
     workerRecord: inHome('worker.json'),
     workerLog: inHome('worker.log'),
     socketRoot,

@@ -18,6 +18,9 @@ describe('settings', () => {
 
   it('refuse a relative path, and an address without repeating its password', () => {
     expect(() => readSettings({ KOSA8_HOME: 'here' })).toThrow('KOSA8_HOME must be an absolute path, not "here"')
+    expect(readSettings({ HOME: '/h', KOSA8_URL: 'https://Build.example:8443/', KOSA8_TOKEN: ' t\n' }).remote).toEqual({ url: 'https://build.example:8443', token: 't' })
+    expect(() => readSettings({ KOSA8_URL: 'http://localhost:1' })).toThrow('KOSA8_URL is set, and its token is not')
+    expect(() => readSettings({ KOSA8_URL: 'http://localhost:1', KOSA8_TOKEN_FILE: '/nonexistent' })).toThrow(/^KOSA8_TOKEN_FILE cannot be read/)
     expect(() => readSettings({ REDIS_URL: 'http://:pass@h' })).toThrow(/^REDIS_URL must begin with redis:\/\/, rediss:\/\/ or unix:\/\/$/)
   })
 

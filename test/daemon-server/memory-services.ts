@@ -32,7 +32,7 @@ export class MemoryDaemon implements DaemonService {
 
   async status(): Promise<DaemonStatus> {
     return {
-      version: this.version, build: this.build, pid: process.pid, running: this.running, home: '/home/user/.kosa8', startedAt: '2026-01-02T03:04:05.000Z',
+      version: this.version, build: this.build, pid: process.pid, running: this.running, home: '/home/user/.kosa8', startedAt: '2026-01-02T03:04:05.000Z', listening: null,
       accelerator: { name: 'tcg', reason: 'there is no /dev/kvm' },
       budget: { totalBytes: 4 * 1024 ** 3, reservedBytes: 1024 ** 3, freeBytes: 3 * 1024 ** 3 },
       reservations: [{ id: 'v1', owner: `${RUN_ID}/a/1`, bytes: 1024 ** 3 }], waiting: [{ owner: `${RUN_ID}/b/1`, message: 'needs 310 MiB, 120 MiB free' }],
@@ -41,6 +41,7 @@ export class MemoryDaemon implements DaemonService {
 
   stays = false
   async stay(): Promise<void> { this.stays = true }
+  async listen() { return { url: 'http://127.0.0.1:1', tokenFile: '/home/user/.kosa8/token' } }
   async stop(): Promise<void> { this.onStop() }
   async images() { return this.images_ }
   async deleteOldImages() { return { removed: ['fedcba9876543210'], freedBytes: 300 * 1024 ** 2, kept: [{ hash: '0011223344556677', usedBy: ['sandbox db'] }] } }

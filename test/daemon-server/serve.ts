@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { onTestFinished } from 'vitest'
 import { readSettings, type Settings } from '../../src/config/environment.js'
-import { startServer, type DaemonServer } from '../../src/daemon/server/server.js'
+import type { DaemonServer } from '../../src/daemon/server/app.js'
+import { startServer } from '../../src/daemon/server/server.js'
 import { MemoryServices } from './memory-services.js'
 
 export interface ServedHome {

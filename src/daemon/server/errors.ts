@@ -17,7 +17,7 @@ export function sendError(reply: FastifyReply, thrown: unknown): FastifyReply {
 /** HTTP status of an error; programs go by the code in the body. */
 export function httpStatusOf(error: Kosa8Error): number {
   if (error.code.endsWith('_UNKNOWN')) return 404
-  if (error.code.startsWith('APPROVAL_')) return 403
+  if (error.code.startsWith('APPROVAL_') || error.code === 'LOCAL_ONLY') return 403
   if (CONFLICTS.has(error.code)) return 409
   if (error.exitStatus === 2) return 400
   if (error.exitStatus === 130) return 499

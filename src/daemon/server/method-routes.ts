@@ -8,6 +8,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { approvalIdSchema } from '../../model/approval.js'
 import { APPROVAL_HEADER } from '../../protocol/approvals.js'
 import { guardedActOf } from '../../protocol/guarded-calls.js'
+import { refuseRemoteCall } from '../../protocol/local-calls.js'
 import {
   METHODS, type BodyOf, type MethodName, type ParamsOf, type ResponseOf,
 } from '../../protocol/methods.js'
@@ -24,8 +25,8 @@ type Handlers = { [Name in MethodName]: (call: Call<Name>) => Promise<ResponseOf
 
 const DONE = { ok: true } as const
 
-/** Registers every method of the table. */
-export function registerMethodRoutes(app: FastifyInstance, services: Services): void {
+/** Registers every method of the table. @param isRemote refuse those that are for this host only */
+export function registerMethodRoutes(app: FastifyInstance, services: Services, { isRemote }: { isRemote: boolean }): void {
   const handlers = bindHandlers(services)
   for (const name of Object.keys(METHODS) as MethodName[]) {
     const method = METHODS[name]
@@ -37,6 +38,7 @@ export function registerMethodRoutes(app: FastifyInstance, services: Services): 
         validate(METHODS.status.params, request.query, 'query')
         const params: unknown = validate(method.params, request.params, 'path')
         const body: unknown = validate(method.body, request.body ?? {}, 'request')
+        if (isRemote) refuseRemoteCall(name, body)
         const act = guardedActOf(name, params, body)
         const perform = (): Promise<unknown> => handler({ params, body, signal: signalOfCaller(request, reply) })
         return reply.send(act === null ? await perform() : await services.approvals.guard(act, approvalIn(request), perform))
@@ -65,6 +67,7 @@ function bindHandlers({ daemon, sandboxes, runs, reservations, approvals }: Serv
   return {
     status: async () => daemon.status(),
     stay: async () => { await daemon.stay(); return DONE },
+    listen: async ({ body }) => daemon.listen(body),
     stop: async () => { await daemon.stop(); return DONE },
 
     createSandbox: async ({ body, signal }) => sandboxes.create(body, signal),

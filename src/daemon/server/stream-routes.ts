@@ -18,8 +18,11 @@ import { validate } from './validation.js'
 /** Time between two signs of life on a silent event stream, milliseconds. */
 const HEARTBEAT_MS = 15_000
 
-/** Registers events and reservations. @param closing aborted when the server closes */
-export function registerStreamRoutes(app: FastifyInstance, services: Services, closing: AbortSignal): void {
+/**
+ * Registers events and reservations.
+ * @param options closing: aborted when the server closes; isRemote: no reservations, workers are on this host
+ */
+export function registerStreamRoutes(app: FastifyInstance, services: Services, { closing, isRemote }: { closing: AbortSignal; isRemote: boolean }): void {
   const runParams = z.strictObject({ id: runIdSchema })
   const reservationParams = z.strictObject({ id: z.string().min(1).max(100) })
 
@@ -44,6 +47,7 @@ export function registerStreamRoutes(app: FastifyInstance, services: Services, c
     }
   })
 
+  if (isRemote) return
   const serveLines = async (reply: FastifyReply, lines: AsyncIterable<ReservationLine>, signal: AbortSignal): Promise<void> => {
     const response = takeOver(reply, 'application/x-ndjson')
     const writeLine = (line: ReservationLine): Promise<void> => writeInFull(response, `${JSON.stringify(line)}\n`, signal)
