@@ -4,7 +4,7 @@
  * Owns: nothing of the work. It lets the product's own path be measured instead of a copy of it.
  */
 import type {
-  BootConfig, Driver, Fingerprint, Machine, MachineHandle, RestoreConfig,
+  BootConfig, Driver, Fingerprint, Machine, MachineHandle, MachineSnapshot, RestoreConfig,
 } from '../src/hypervisor/driver.js'
 
 /** When the steps of one restore were reached, milliseconds of `performance.now()`. */
@@ -45,6 +45,10 @@ export class TimedDriver implements Driver {
 
   fingerprint(): Promise<Fingerprint> {
     return this.driver.fingerprint()
+  }
+
+  assertRestorable(snapshot: MachineSnapshot): Promise<void> {
+    return this.driver.assertRestorable(snapshot)
   }
 
   boot(config: BootConfig): Promise<Machine> {

@@ -1,19 +1,20 @@
 /**
  * The checkpoints of one host on disk: committing, finding, checking and removing them.
  *
- *   prepare → (driver writes memory, device state, freezes the overlay) → commit: manifest by rename
+ *   prepare → (driver writes memory, device state, freezes the overlay) → commit: all of it on disk, then the manifest
  *
- * Owns: what makes a checkpoint exist and what may be deleted. Does not own when one is taken, nor labels'
- * meaning to a user. Callers: orchestrator, daemon, workers.
+ * Owns: what makes a checkpoint exist and what may be deleted. The order holds against a loss of power too: what a
+ * manifest names is on disk before it. Does not own when one is taken, nor labels' meaning to a user. Callers:
+ * orchestrator, daemon, workers.
  */
 import { mkdir, readdir, rename, rm, rmdir, stat } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 import type { MachineHandle, MachineSnapshot } from '../hypervisor/driver.js'
 import type { CheckpointId, SandboxName } from '../model/ids.js'
-import { writeFileAtomic } from '../util/atomic-write.js'
+import { syncToDisk, writeFileAtomic } from '../util/atomic-write.js'
 import { hashFile, hashMemory } from './hash.js'
-import { collectLayers } from './layers.js'
+import { collectLayers, lowerLayersOf } from './layers.js'
 import {
   CHECKPOINT_FORMAT, corrupt, DEVICE_NAME, EXTENTS_NAME, MANIFEST_NAME, MEMORY_NAME, readManifest,
   type CheckpointFile, type CheckpointManifest,
@@ -28,13 +29,15 @@ export interface CatalogFolders {
 
 /** What a checkpoint is committed with. */
 export type NewCheckpoint =
-  Pick<CheckpointManifest, 'id' | 'sandbox' | 'label' | 'createdAt' | 'image' | 'repository' | 'pauseMs' | 'privateBytes'>
+  Pick<CheckpointManifest, 'id' | 'sandbox' | 'label' | 'createdAt' | 'image' | 'repository' | 'parent' | 'pauseMs' | 'privateBytes'>
   & { snapshot: MachineSnapshot }
 
 /** Checkpoints by sandbox and id. Unknown ones: CHECKPOINT_UNKNOWN. */
 export class CheckpointCatalog {
   /** Layers of checkpoints this process removed, until they are collected. */
   private readonly released = new Set<string>()
+  /** Of layers this process has looked at: once frozen they never change, so each is hashed once. */
+  private readonly knownLayers = new Map<string, CheckpointFile>()
 
   constructor(private readonly folders: CatalogFolders) {}
 
@@ -57,49 +60,58 @@ export class CheckpointCatalog {
     return directory
   }
 
-  /** Makes a prepared checkpoint exist: hashes its files, then writes the manifest. */
+  /** Makes a prepared checkpoint exist: hashes its files, brings all of them to disk, then writes the manifest. */
   async commit(checkpoint: NewCheckpoint): Promise<CheckpointManifest> {
     const { snapshot, ...rest } = checkpoint
+    const directory = this.directoryOf(checkpoint.sandbox, checkpoint.id)
+    const own = [MEMORY_NAME, EXTENTS_NAME, DEVICE_NAME, snapshot.diskLayer]
+    const lower = await lowerLayersOf(this.folders.layers, snapshot.diskLayer)
+    await this.learnLayers(checkpoint.sandbox)
+    const [files, lowerLayers] = await Promise.all([own, lower].map((names) =>
+      Promise.all(names.map((name) => this.describeFile(directory, name))))) as [CheckpointFile[], CheckpointFile[]]
     const manifest: CheckpointManifest = {
       format: CHECKPOINT_FORMAT, ...rest, boot: snapshot.image, shape: snapshot.shape, fingerprint: snapshot.fingerprint,
-      diskLayer: snapshot.diskLayer, files: await this.describeFiles(checkpoint),
+      diskLayer: snapshot.diskLayer, files, lowerLayers,
     }
-    const file = path.join(this.directoryOf(checkpoint.sandbox, checkpoint.id), MANIFEST_NAME)
-    await writeFileAtomic(file, `${JSON.stringify(manifest, null, 2)}\n`, 0o400).catch((error: unknown) => {
-      throw toKosa8Error(error)
-    })
+    for (const name of [...own, ...lower]) await syncToDisk(this.placeOf(directory, name))
+    for (const folder of [this.folders.layers, directory, path.dirname(directory), this.folders.checkpoints]) await syncToDisk(folder)
+    await writeFileAtomic(path.join(directory, MANIFEST_NAME), `${JSON.stringify(manifest, null, 2)}\n`, 0o400)
     return manifest
   }
 
-  /** Removes what a failed attempt left. */
+  /** Removes what a failed attempt left, committed or not. */
   async discard(sandbox: SandboxName, id: CheckpointId): Promise<void> {
-    await rm(this.directoryOf(sandbox, id), { recursive: true, force: true })
+    await this.removeDirectory(this.directoryOf(sandbox, id))
   }
 
-  /** Reads a checkpoint and checks that its files have their sizes. @throws CHECKPOINT_UNKNOWN, CHECKPOINT_CORRUPT */
+  /**
+   * Reads a checkpoint and checks that all its files are there and have their sizes, layers it shares included.
+   * @throws CHECKPOINT_UNKNOWN, CHECKPOINT_CORRUPT
+   */
   async load(sandbox: SandboxName, id: CheckpointId): Promise<CheckpointManifest> {
     const manifest = await readManifest(this.directoryOf(sandbox, id))
     if (manifest === null) {
       throw new Kosa8Error('CHECKPOINT_UNKNOWN', `sandbox ${sandbox} has no checkpoint ${id}`, { hint: `list them with: kosa8 checkpoint ls ${sandbox}` })
     }
-    for (const file of manifest.files) {
-      const place = this.placeOf(manifest, file)
+    await Promise.all(this.filesOf(manifest).map(async ({ place, sizeBytes }) => {
       const found = await stat(place).catch(() => null)
       if (found === null) throw corrupt(place, 'it is missing')
-      if (found.size !== file.sizeBytes) throw corrupt(place, `it has ${found.size} bytes instead of ${file.sizeBytes}`)
-    }
+      if (found.size !== sizeBytes) throw corrupt(place, `it has ${found.size} bytes instead of ${sizeBytes}`)
+    }))
+    await lowerLayersOf(this.folders.layers, manifest.diskLayer).catch((error: NodeJS.ErrnoException) => {
+      throw corrupt(error.path ?? path.join(this.folders.layers, manifest.diskLayer), `a layer of its disk cannot be read (${error.message})`, error)
+    })
     return manifest
   }
 
   /** Reads every byte of a checkpoint. @throws CHECKPOINT_CORRUPT naming the file whose content has changed. */
   async verify(sandbox: SandboxName, id: CheckpointId): Promise<void> {
     const manifest = await this.load(sandbox, id)
-    for (const file of manifest.files) {
-      const place = this.placeOf(manifest, file)
-      const sha256 = await this.hashOf(place, file.name).catch((error: unknown) => {
+    for (const { place, name, sha256 } of this.filesOf(manifest)) {
+      const found = await hashOf(place, name).catch((error: unknown) => {
         throw corrupt(place, toKosa8Error(error).message, error)
       })
-      if (sha256 !== file.sha256) throw corrupt(place, 'its content is not what was saved')
+      if (found !== sha256) throw corrupt(place, 'its content is not what was saved')
     }
   }
 
@@ -117,11 +129,24 @@ export class CheckpointCatalog {
     return (await Promise.all(sandboxes.map((name) => this.list(name as SandboxName)))).flat()
   }
 
-  /** Removes a checkpoint: it is gone with its manifest, then its files follow. Its layer waits for {@link collectGarbage}. */
-  async remove(sandbox: SandboxName, id: CheckpointId): Promise<void> {
+  /**
+   * Removes a checkpoint, whole or damaged: it is gone with its manifest, then its files follow. Its layer waits for
+   * {@link collectGarbage}.
+   * @returns false when there is no such checkpoint.
+   */
+  async remove(sandbox: SandboxName, id: CheckpointId): Promise<boolean> {
     const directory = this.directoryOf(sandbox, id)
-    this.release(await readManifest(directory).catch(() => null))
+    const manifest = await readManifest(directory).catch(() => 'damaged' as const)
+    if (manifest === null) return false
+    if (manifest !== 'damaged') this.release(manifest)
+    await this.removeDirectory(directory)
+    return true
+  }
+
+  private async removeDirectory(directory: string): Promise<void> {
     await rm(path.join(directory, MANIFEST_NAME), { force: true })
+    // A manifest that comes back with the power must not find its files gone.
+    await syncToDisk(directory).catch(() => undefined)
     await rm(directory, { recursive: true, force: true })
   }
 
@@ -153,10 +178,15 @@ export class CheckpointCatalog {
     }
     for (const { activeLayer, parent } of machines) {
       needed.add(activeLayer)
-      if (parent !== null) needed.add(parent.diskLayer)
+      // Until the active layer is there nothing but the record says what it will lie on; later it may lie on less.
+      const isMade = await stat(path.join(this.folders.layers, activeLayer)).then(() => true, () => false)
+      if (parent !== null && !isMade) needed.add(parent.diskLayer)
     }
     const removed = await collectLayers(this.folders.layers, needed, { isQuiet, released: this.released })
-    for (const name of removed) this.released.delete(name)
+    for (const name of removed) {
+      this.released.delete(name)
+      this.knownLayers.delete(name)
+    }
     return removed
   }
 
@@ -173,30 +203,46 @@ export class CheckpointCatalog {
     }
   }
 
-  private release(manifest: CheckpointManifest | null): void {
-    if (manifest !== null) this.released.add(manifest.diskLayer)
+  private release(manifest: CheckpointManifest): void {
+    this.released.add(manifest.diskLayer)
   }
 
-  private async describeFiles({ snapshot, sandbox, id }: NewCheckpoint): Promise<CheckpointFile[]> {
-    const directory = this.directoryOf(sandbox, id)
-    const places: [string, string][] = [
-      ...[MEMORY_NAME, EXTENTS_NAME, DEVICE_NAME].map((name): [string, string] => [name, path.join(directory, name)]),
-      [snapshot.diskLayer, path.join(this.folders.layers, snapshot.diskLayer)],
-    ]
-    return Promise.all(places.map(async ([name, place]) => ({
-      name, sizeBytes: (await stat(place)).size, sha256: await this.hashOf(place, name),
-    })))
+  /** Layers other checkpoints of the sandbox have described need not be hashed again. */
+  private async learnLayers(sandbox: SandboxName): Promise<void> {
+    for (const { diskLayer, files, lowerLayers = [] } of await this.list(sandbox)) {
+      for (const file of [...files, ...lowerLayers]) {
+        if (file.name === diskLayer || lowerLayers.includes(file)) this.knownLayers.set(file.name, file)
+      }
+    }
   }
 
-  private hashOf(place: string, name: string): Promise<string> {
-    return name === MEMORY_NAME ? hashMemory(place) : hashFile(place)
+  private async describeFile(directory: string, name: string): Promise<CheckpointFile> {
+    const place = this.placeOf(directory, name)
+    const known = this.knownLayers.get(name)
+    const sizeBytes = (await stat(place)).size
+    if (known?.sizeBytes === sizeBytes) return known
+    const described = { name, sizeBytes, sha256: await hashOf(place, name) }
+    if (!isOwnFile(name)) this.knownLayers.set(name, described)
+    return described
   }
 
-  private placeOf(manifest: CheckpointManifest, file: CheckpointFile): string {
-    return file.name === manifest.diskLayer
-      ? path.join(this.folders.layers, file.name)
-      : path.join(this.directoryOf(manifest.sandbox, manifest.id), file.name)
+  private filesOf(manifest: CheckpointManifest): (CheckpointFile & { place: string })[] {
+    const directory = this.directoryOf(manifest.sandbox, manifest.id)
+    return [...manifest.files, ...manifest.lowerLayers ?? []].map((file) => ({ ...file, place: this.placeOf(directory, file.name) }))
   }
+
+  private placeOf(directory: string, name: string): string {
+    return path.join(isOwnFile(name) ? directory : this.folders.layers, name)
+  }
+}
+
+/** Lies beside the manifest, and is no layer. */
+function isOwnFile(name: string): boolean {
+  return name === MEMORY_NAME || name === EXTENTS_NAME || name === DEVICE_NAME
+}
+
+function hashOf(place: string, name: string): Promise<string> {
+  return name === MEMORY_NAME ? hashMemory(place) : hashFile(place)
 }
 
 /** Folder entries that are names of ours; leftovers being removed begin with a dot. */

@@ -1,8 +1,8 @@
 /**
  * The layers folder: every overlay of this host, by name.
  *
- * Owns: which layers are still needed. A layer is, if a checkpoint or a machine names it, or if it lies in
- * the backing chain of one that is. Very young ones are spared: their machine may be about to be noted.
+ * Owns: backing chains, and which layers are still needed. A layer is, if a checkpoint or a machine names it, or
+ * if it lies in the backing chain of one that is. Very young ones are spared: their machine may be about to be noted.
  */
 import { readdir, rm, stat } from 'node:fs/promises'
 import path from 'node:path'
@@ -46,14 +46,29 @@ export async function collectLayers(
   return removed
 }
 
-/** A layer and everything below it, as far as it lies in this folder; a path out of it is the base image's. */
-async function addChain(folder: string, first: string, live: Set<string>): Promise<void> {
-  let name: string | null = first
-  for (let depth = 0; name !== null && depth < CHAIN_MAX; depth += 1) {
-    if (live.has(name)) return
-    live.add(name)
-    const header: Awaited<ReturnType<typeof readOverlayHeader>> | null = await readOverlayHeader(path.join(folder, name)).catch(() => null)
-    const backing: string | null = header?.backingName ?? null
-    name = backing !== null && !backing.includes('/') ? backing : null
+/**
+ * The layers below `first`, top down, as far as they lie in this folder; a path out of it is the base image's.
+ * @throws RangeError, ENOENT for the layer that cannot be read; its path is the error's `path` or in its message.
+ */
+export async function lowerLayersOf(folder: string, first: string): Promise<string[]> {
+  const lower: string[] = []
+  for (let name = await backingLayerOf(folder, first); name !== null; name = await backingLayerOf(folder, name)) {
+    if (lower.length === CHAIN_MAX) throw new RangeError(`${path.join(folder, first)} lies on more than ${CHAIN_MAX} layers`)
+    lower.push(name)
   }
+  return lower
+}
+
+/** A layer and everything below it, as far as it can be read. */
+async function addChain(folder: string, first: string, live: Set<string>): Promise<void> {
+  for (let name: string | null = first; name !== null && !live.has(name);) {
+    live.add(name)
+    name = await backingLayerOf(folder, name).catch(() => null)
+  }
+}
+
+/** The layer a layer reads through to; null for the lowest. */
+async function backingLayerOf(folder: string, name: string): Promise<string | null> {
+  const { backingName } = await readOverlayHeader(path.join(folder, name))
+  return backingName !== null && !backingName.includes('/') ? backingName : null
 }

@@ -47,7 +47,14 @@ export const checkpointManifestSchema = z.object({
   }),
   /** The overlay that was frozen; its backing chain belongs to the checkpoint too. */
   diskLayer: z.string().regex(/^[\w.-]+$/),
+  /** Files of this checkpoint alone: memory, its extents, device state, the overlay. */
   files: z.array(fileSchema),
+  /** Overlays below `diskLayer`, which other checkpoints may share; absent from manifests written before it was noted. */
+  lowerLayers: z.array(fileSchema).optional(),
+  /** The checkpoint this one's state descends from; null: the sandbox was booted fresh, or it is not known. */
+  parent: z.object({
+    sandbox: z.string().transform((name) => name as SandboxName), id: z.string().transform((id) => id as CheckpointId),
+  }).nullable().default(null),
   repository: z.object({ hostPath: z.string(), path: z.string(), base: baseSchema }).nullable(),
   /** Milliseconds the sandbox's processes stood still for it. */
   pauseMs: z.number().nonnegative(),

@@ -27,6 +27,7 @@ import { writeRecord } from '../store/records.js'
 import { ReservationStore } from '../store/reservation-store.js'
 import { RunStore } from '../store/run-store.js'
 import { SandboxStore } from '../store/sandbox-store.js'
+import { removeAbandonedTemporaries } from '../util/atomic-write.js'
 import { systemClock } from '../util/clock.js'
 import { createDeferred } from '../util/deferred.js'
 import { ownProcessIdentity } from '../util/process-identity.js'
@@ -62,6 +63,7 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
   const { settings, log } = config
   const paths = createPaths(settings.home, settings.imagesDirectory)
   await preparePaths(paths)
+  for (const folder of [paths.home, paths.machines, paths.sandboxes, paths.reservations]) await removeAbandonedTemporaries(folder)
   const stop = new AbortController()
   const ended = AbortSignal.any([config.signal, stop.signal])
   const onError = (message: string, error: unknown): void => log.error({ err: error }, message)

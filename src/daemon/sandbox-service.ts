@@ -6,21 +6,22 @@
 import path from 'node:path'
 import type { Readable } from 'node:stream'
 import type { CheckpointManifest } from '../checkpoint/manifest.js'
-import { serialiseError } from '../errors/kosa8-error.js'
+import { Kosa8Error, serialiseError } from '../errors/kosa8-error.js'
 import { prepareBase } from '../git/base.js'
-import { openRepository } from '../git/repository.js'
+import { openRepository, type Repository } from '../git/repository.js'
 import type { GuestProcess } from '../guest/session.js'
 import type { CheckpointId, SandboxName } from '../model/ids.js'
 import { networkEnvironment } from '../orchestrator/host-certificates.js'
 import { unattendedEnvironment } from '../orchestrator/strategy-run.js'
 import { WORKSPACE_PATH } from '../orchestrator/guest-workspace.js'
 import { uploadRepository } from '../orchestrator/run-preparation.js'
-import type { Sandboxes } from '../orchestrator/sandboxes.js'
+import type { SandboxRepository, Sandboxes } from '../orchestrator/sandboxes.js'
 import type {
   CreateSandboxRequest, CreateSnapshotRequest, ExecRequest, ForkedSandboxEntry, RestoredSandbox, SandboxDescription,
   SnapshotDescription,
 } from '../protocol/sandboxes.js'
 import { SANDBOX_FILE_BYTES_MAX } from '../protocol/sandboxes.js'
+import type { Sandbox } from '../sandbox/sandbox.js'
 import type { SandboxRecord } from '../store/sandbox-store.js'
 import { fingerprintOf, normalisePublicKey } from '../util/ed25519.js'
 import type { SandboxService } from './services.js'
@@ -33,18 +34,9 @@ export class SandboxCalls implements SandboxService {
     const { name, approvals, ...machine } = request
     const repository = request.repository === undefined ? null : await openRepository(request.repository)
     const key = approvals === undefined ? {} : { approvals: normalisePublicKey(approvals) }
-    const sandbox = await this.sandboxes.create({ ...machine, name, ...key, signal })
-    try {
-      if (repository !== null) {
-        const prepared = await prepareBase(repository, { includeUncommitted: true, signal })
-        await uploadRepository({ onProgress: () => undefined, signal }, sandbox, repository, prepared)
-        await this.sandboxes.setRepository(name, { hostPath: repository.topLevel, path: WORKSPACE_PATH, base: prepared.base })
-      }
-      return await this.get(name)
-    } catch (error) {
-      await this.sandboxes.delete(name)
-      throw error
-    }
+    const content = repository === null ? {} : { fill: (sandbox: Sandbox) => fill(sandbox, repository, signal) }
+    await this.sandboxes.create({ ...machine, name, ...key, ...content, signal })
+    return this.get(name)
   }
 
   async list(): Promise<SandboxDescription[]> {
@@ -96,8 +88,8 @@ export class SandboxCalls implements SandboxService {
   }
 
   async deleteSnapshot(name: string, id: string): Promise<void> {
-    await this.sandboxes.findCheckpoint(name as SandboxName, id)
-    await this.sandboxes.removeCheckpoint(name, id)
+    if (await this.sandboxes.removeCheckpoint(name, id)) return
+    throw new Kosa8Error('CHECKPOINT_UNKNOWN', `sandbox ${name} has no checkpoint ${id}`, { hint: `list them with: kosa8 checkpoint ls ${name}` })
   }
 
   async restore(name: string, snapshot: string): Promise<RestoredSandbox> {
@@ -108,14 +100,21 @@ export class SandboxCalls implements SandboxService {
   private async describe(record: SandboxRecord): Promise<SandboxDescription> {
     const machine = this.sandboxes.findMachine(record.name)?.machine
     const measured = await machine?.inspect().catch(() => null)
+    const state = measured === undefined || measured === null ? this.sandboxes.stateOf(record.name) : measured.isRunning ? 'running' : 'paused'
     return {
       name: record.name, image: record.image, memoryMib: record.shape.memoryMib, cpus: record.shape.cpus, egress: record.egress,
       diskMib: record.shape.diskMib, processesMax: record.shape.processesMax,
-      state: measured === undefined || measured === null ? 'gone' : measured.isRunning ? 'running' : 'paused',
-      createdAt: record.createdAt, repository: record.repository?.hostPath ?? null,
+      state, createdAt: record.createdAt, repository: record.repository?.hostPath ?? null,
       approvals: record.approvals === null ? null : fingerprintOf(record.approvals), privateBytes: measured?.privateBytes ?? null,
     }
   }
+}
+
+/** Puts a repository into the workspace: its commits, and what is not committed yet. */
+async function fill(sandbox: Sandbox, repository: Repository, signal: AbortSignal): Promise<SandboxRepository> {
+  const prepared = await prepareBase(repository, { includeUncommitted: true, signal })
+  await uploadRepository({ onProgress: () => undefined, signal }, sandbox, repository, prepared)
+  return { hostPath: repository.topLevel, path: WORKSPACE_PATH, base: prepared.base }
 }
 
 function resolveGuestPath(file: string): string {
@@ -124,7 +123,7 @@ function resolveGuestPath(file: string): string {
 
 function describeSnapshot(manifest: CheckpointManifest): SnapshotDescription {
   return {
-    id: manifest.id, sandbox: manifest.sandbox, label: manifest.label, createdAt: manifest.createdAt,
+    id: manifest.id, sandbox: manifest.sandbox, label: manifest.label, createdAt: manifest.createdAt, parent: manifest.parent?.id ?? null,
     pauseMs: manifest.pauseMs, sizeBytes: manifest.files.reduce((sum, file) => sum + file.sizeBytes, 0),
   }
 }

@@ -138,7 +138,9 @@ export interface Machine {
   resume(): Promise<void>
   /**
    * Writes memory, device state and disk of this instant, then lets the machine go on (or leaves it
-   * paused if it was). A failure leaves the machine running and no file behind.
+   * paused if it was). A failure leaves the machine running and no file behind. A long chain of overlays is
+   * shortened before, so that what removed checkpoints wrote does not stay on disk for ever.
+   * @throws Kosa8Error DISK_FULL with `neededBytes` in its details, CHECKPOINT_FAILED, MACHINE_GONE.
    * @param directory folder for the memory and device files, on the layers' file system; must exist
    * @param hooks the guest is made quiet right before the pause, after the slow copying of what is shared
    */
@@ -157,6 +159,11 @@ export interface Driver {
   fingerprint(): Promise<Fingerprint>
   /** Boots a machine; it is running when this resolves. Nothing is left behind on failure. */
   boot(config: BootConfig): Promise<Machine>
+  /**
+   * Checks, without starting anything, that a snapshot can be restored on this host as it is now.
+   * @throws Kosa8Error CHECKPOINT_INCOMPATIBLE naming what differs, MACHINE_START_FAILED naming a file that is missing.
+   */
+  assertRestorable(snapshot: MachineSnapshot): Promise<void>
   /**
    * Builds a machine from a snapshot; it comes up paused.
    * @throws Kosa8Error CHECKPOINT_INCOMPATIBLE naming what differs, MACHINE_START_FAILED.

@@ -33,6 +33,7 @@ export async function keepClone(catalog: CheckpointCatalog, plan: RunPlan, sandb
     await catalog.commit({
       id, sandbox: name, label: `end of ${record.label} in run ${plan.id}`, createdAt: new Date().toISOString(),
       image: origin.image, snapshot: report.snapshot, repository: origin.repository,
+      parent: { sandbox: origin.sandbox, id: origin.id },
       pauseMs: report.frozenMs, privateBytes: report.privateBytes,
     })
   } catch (error) {

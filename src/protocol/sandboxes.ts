@@ -64,8 +64,11 @@ export const sandboxSchema = z.object({
   diskMib: z.number().nullable(),
   processesMax: z.number(),
   egress: egressSchema,
-  /** `gone`: its machine has ended without being asked to. */
-  state: z.enum(['starting', 'running', 'paused', 'gone']),
+  /**
+   * `starting`: it is still being made. `unreachable`: its machine runs, but has not answered since the daemon was started, which
+   * tries again and again. `gone`: its machine has ended without being asked to.
+   */
+  state: z.enum(['starting', 'running', 'paused', 'unreachable', 'gone']),
   createdAt: z.string(),
   /** Repository on the host it was made with. */
   repository: z.string().nullable(),
@@ -91,6 +94,8 @@ export const snapshotSchema = z.object({
   sandbox: z.string(),
   label: z.string().nullable(),
   createdAt: z.string(),
+  /** The snapshot its state descends from, which may be of another sandbox or gone by now; null when there is none. */
+  parent: z.string().nullable(),
   /** Milliseconds the sandbox stood still for it. */
   pauseMs: z.number(),
   /** Bytes on disk it costs. */

@@ -42,6 +42,11 @@ export class SandboxHost {
       this.parts.driver, { ...place, shape: options.shape, image: options.image }, options.hostname, options.signal))
   }
 
+  /** Checks that a snapshot can be restored here, without starting anything. @throws CHECKPOINT_INCOMPATIBLE, MACHINE_START_FAILED */
+  async assertRestorable(snapshot: MachineSnapshot): Promise<void> {
+    await this.parts.driver.assertRestorable(snapshot)
+  }
+
   /** Builds a sandbox from a checkpoint's snapshot, with an identity of its own. */
   async clone(
     options: { snapshot: MachineSnapshot; hostname: string; purpose: MachinePurpose; signal?: AbortSignal | undefined },

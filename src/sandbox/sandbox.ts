@@ -26,14 +26,24 @@ export interface ReadyTimings {
 
 /** A machine whose agent answers and whose identity is its own. */
 export class Sandbox {
+  private isCutOff = false
+  private reaching: Promise<void> | null = null
+
   private constructor(
     readonly machine: Machine,
-    readonly session: GuestSession,
+    private current: GuestSession,
     readonly hostname: string,
     /** Unique to this boot or restore; the guest reads it in /run/kosa8/clone-id. */
     readonly cloneId: string,
     readonly timings: ReadyTimings,
-  ) {}
+  ) {
+    this.watch(current)
+  }
+
+  /** The session of this moment; {@link reach} begins another when it broke off. */
+  get session(): GuestSession {
+    return this.current
+  }
 
   /** Boots a fresh machine. Nothing is left behind on failure, nor when `signal` fires meanwhile. */
   static async boot(
@@ -100,6 +110,30 @@ export class Sandbox {
   }
 
   /**
+   * Makes sure that there is a session: one may break off while the machine stands still (its host's disk was full, say).
+   * @throws GUEST_UNREACHABLE, MACHINE_GONE
+   */
+  async reach(): Promise<void> {
+    if (!this.isCutOff) return
+    this.reaching ??= this.beginAnew().finally(() => { this.reaching = null })
+    await this.reaching
+  }
+
+  private async beginAnew(): Promise<void> {
+    const session = await openGuestSession(await this.machine.openChannel(), { helloTimeoutMs: RESTORE_DEADLINE_MS })
+    await session.thaw()
+    this.current = session
+    this.isCutOff = false
+    this.watch(session)
+  }
+
+  private watch(session: GuestSession): void {
+    void session.ended.then(() => {
+      if (this.current === session) this.isCutOff = true
+    })
+  }
+
+  /**
    * Snapshots this sandbox while it goes on: its processes stand still only for the pause itself.
    * @param directory folder for memory and device state; must exist
    */
@@ -109,10 +143,10 @@ export class Sandbox {
     const report = await this.machine.snapshot(directory, {
       beforePause: async () => {
         frozenAt = performance.now()
-        await this.session.quiesce()
+        await this.current.quiesce()
       },
       afterResume: async () => {
-        await this.session.thaw()
+        await this.current.thaw()
         frozenMs = performance.now() - frozenAt
       },
     })
@@ -121,13 +155,13 @@ export class Sandbox {
 
   /** Ends the session and the machine, and removes what belonged to it; callers of commands are told `reason`. Safe to call twice. */
   async destroy(reason?: string): Promise<void> {
-    this.session.end(reason)
+    this.current.end(reason)
     await this.machine.destroy()
   }
 
   /** Lets go of the machine; it goes on running and can be recovered by its handle. */
   detach(): void {
-    this.session.end()
+    this.current.end()
     this.machine.detach()
   }
 }

@@ -25,6 +25,8 @@ const recordSchema = z.object({
   by: z.string(),
   /** ISO 8601. */
   created_at: z.string(),
+  /** Id of the checkpoint its state descends from, which may be gone by now; null when there is none or it is not known. */
+  parent: z.string().nullable().optional(),
 })
 /** One checkpoint as its user knows it. */
 export type CheckpointRecord = z.infer<typeof recordSchema>

@@ -5,10 +5,12 @@
  * labels are compared without case. Every order of steps is such that a crash leaves no record without its
  * snapshot that matters: records whose snapshot is gone do not count. Callers: client, sandbox handles.
  */
+import path from 'node:path'
 import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 import type { RestoredSandbox, SnapshotDescription } from '../protocol/sandboxes.js'
+import { tellDiskFull } from '../util/disk-space.js'
 import {
-  MAX_CHECKPOINTS_PER_SANDBOX, type CheckpointList, type CheckpointRecord, type CheckpointStore,
+  FileCheckpointStore, MAX_CHECKPOINTS_PER_SANDBOX, type CheckpointList, type CheckpointRecord, type CheckpointStore,
 } from './checkpoint-store.js'
 import type { WithApproval } from './approvals.js'
 import type { DaemonConnection } from './connection.js'
@@ -58,11 +60,12 @@ export class CheckpointsClient {
     const body = label === undefined ? {} : { label }
     const snapshot = await this.connection.call('createSnapshot', { params: { name: sandbox }, body })
     const checkpoint = recordOf(snapshot, label ?? null, by)
-    await this.store.update((list) => changed(list, sandbox, (records) => [...records, checkpoint])).catch(async (error: unknown) => {
-      // Where that needs an approval it stays, outside of the list.
-      await this.deleteSnapshots(sandbox, [snapshot.id]).catch(() => undefined)
-      throw error
-    })
+    await this.change(sandbox, (records) => [...records, checkpoint], `${sandbox} goes on; the checkpoint was given up`)
+      .catch(async (error: unknown) => {
+        // Where that needs an approval it stays, outside of the list.
+        await this.deleteSnapshots(sandbox, [snapshot.id]).catch(() => undefined)
+        throw error
+      })
     const save_ms = Math.round(performance.now() - startedAt)
     return { checkpoint, evicted: await this.evict(sandbox), save_ms, pause_ms: Math.round(snapshot.pauseMs) }
   }
@@ -95,7 +98,7 @@ export class CheckpointsClient {
     })
     const dropped = laterThan(checkpoint, seen.records)
     // Records first: a crash in between must not leave a later one for the next rewind to go to.
-    await this.forget(sandbox, dropped)
+    await this.forget(sandbox, dropped, `${sandbox} is back at ${checkpoint.id}, and its later checkpoints are still there`)
     await this.deleteSnapshots(sandbox, dropped, options)
     return { checkpoint, restore_ms: Math.round(restoreMs), dropped }
   }
@@ -109,14 +112,17 @@ export class CheckpointsClient {
   async remove(sandbox: string, selector: string, { approval }: WithApproval = {}): Promise<CheckpointRecord> {
     const checkpoint = await this.find(sandbox, selector)
     await this.connection.call('deleteSnapshot', { params: { name: sandbox, id: checkpoint.id }, approval })
-    await this.forget(sandbox, [checkpoint.id])
+    await this.forget(sandbox, [checkpoint.id], `${checkpoint.id} is removed`)
     return checkpoint
   }
 
   /** Forgets all records of a sandbox that is gone. */
   async forgetSandbox(sandbox: string): Promise<void> {
     if ((await this.store.load()).sandboxes[sandbox] === undefined) return
-    await this.store.update((list) => changed(list, sandbox, () => []))
+    // Records without their snapshots do not count: that they could not be removed matters to nobody.
+    await this.change(sandbox, () => [], '').catch((error: unknown) => {
+      if (toKosa8Error(error).code !== 'DISK_FULL') throw error
+    })
   }
 
   private async look(sandbox: string): Promise<Seen> {
@@ -143,13 +149,22 @@ export class CheckpointsClient {
     const surplus = records.slice(0, Math.max(0, records.length - MAX_CHECKPOINTS_PER_SANDBOX)).map(({ id }) => id)
     if (surplus.length === 0) return []
     const evicted = await this.deleteSnapshots(sandbox, surplus)
-    await this.forget(sandbox, surplus)
+    await this.forget(sandbox, surplus, `the new checkpoint of ${sandbox} is there`)
     return evicted
   }
 
-  private async forget(sandbox: string, ids: string[]): Promise<void> {
-    if (ids.length === 0) return
-    await this.store.update((list) => changed(list, sandbox, (records) => records.filter(({ id }) => !ids.includes(id))))
+  /** @param kept what there is all the same, for the error when the list could not be written */
+  private async forget(sandbox: string, ids: string[], kept: string): Promise<void> {
+    if (ids.length > 0) await this.change(sandbox, (records) => records.filter(({ id }) => !ids.includes(id)), kept)
+  }
+
+  private async change(sandbox: string, change: (records: CheckpointRecord[]) => CheckpointRecord[], kept: string): Promise<void> {
+    try {
+      await this.store.update((list) => changed(list, sandbox, change))
+    } catch (error) {
+      const folder = this.store instanceof FileCheckpointStore ? path.dirname(this.store.path) : null
+      throw folder === null ? error : await tellDiskFull(error, { what: 'the list of checkpoints', folder, kept })
+    }
   }
 
   /** @returns those that were there; somebody else may have deleted the others. */
@@ -192,8 +207,8 @@ function isOf(record: CheckpointRecord, snapshot: SnapshotDescription): boolean 
   return record.id === snapshot.id && record.created_at === snapshot.createdAt
 }
 
-function recordOf({ id, sandbox, createdAt }: SnapshotDescription, label: string | null, by: string): CheckpointRecord {
-  return { id, sandbox, label, by, created_at: createdAt }
+function recordOf({ id, sandbox, createdAt, parent }: SnapshotDescription, label: string | null, by: string): CheckpointRecord {
+  return { id, sandbox, label, by, created_at: createdAt, parent }
 }
 
 function findIn(sandbox: string, { snapshots, records }: Seen, to: string | undefined): CheckpointRecord {

@@ -5,7 +5,7 @@
  */
 import { z } from 'zod'
 import { Kosa8Error } from '../errors/kosa8-error.js'
-import type { MachineId, RunId, SandboxName } from '../model/ids.js'
+import type { CheckpointId, MachineId, RunId, SandboxName } from '../model/ids.js'
 import { machineShapeSchema } from '../model/machine-shape.js'
 import { baseSchema } from '../model/run.js'
 import type { Paths } from './paths.js'
@@ -36,6 +36,8 @@ export const sandboxRecordSchema = z.object({
   nextCheckpoint: z.number().int().nonnegative(),
   /** Public key, PEM, of the person whose approval guarded calls need; null: they need none. Records of earlier versions lack it. */
   approvals: z.string().nullable().default(null),
+  /** The checkpoint its present state descends from; null: none, or not known. */
+  parent: z.object({ sandbox: branded<SandboxName>(), id: branded<CheckpointId>() }).nullable().default(null),
   /** The run it was made for and goes away with. */
   ownedByRun: branded<RunId>().nullable(),
 })

@@ -1,11 +1,16 @@
 /**
  * Files that are either there in full or not there at all.
  *
- * Owns: write-to-temporary, flush, rename. Callers: manifests, records, reports.
+ * Owns: write-to-temporary, flush, rename, and clearing away what killed writers left. Callers: manifests,
+ * records, reports.
  */
 import { randomUUID } from 'node:crypto'
-import { link, mkdir, open, rename, rm } from 'node:fs/promises'
+import { link, mkdir, open, readdir, rename, rm } from 'node:fs/promises'
 import path from 'node:path'
+import { isProcessAlive, ownProcessIdentity } from './process-identity.js'
+
+/** Names of temporary files: what they will be, and which process writes them. */
+const TEMPORARY_NAME = /^\..*\.(\d+)-(\d+)\.[0-9a-f-]{36}\.tmp$/
 
 /** Replaces `file` with `content`; readers see the old or the new text, never a part. */
 export async function writeFileAtomic(file: string, content: string | Uint8Array, mode = 0o600): Promise<void> {
@@ -16,7 +21,7 @@ export async function writeFileAtomic(file: string, content: string | Uint8Array
     await rm(temporary, { force: true })
     throw error
   }
-  await syncDirectory(path.dirname(file))
+  await syncToDisk(path.dirname(file))
 }
 
 /**
@@ -33,13 +38,42 @@ export async function writeFileOnce(file: string, content: string | Uint8Array, 
   } finally {
     await rm(temporary, { force: true })
   }
-  await syncDirectory(path.dirname(file))
+  await syncToDisk(path.dirname(file))
   return true
+}
+
+/** Waits until a file's content, or a folder's entries, would survive the loss of power. */
+export async function syncToDisk(file: string): Promise<void> {
+  const handle = await open(file, 'r')
+  try {
+    await handle.sync()
+  } finally {
+    await handle.close()
+  }
+}
+
+/** A name beside `file` that says which process is at work on it, so that it is known once nobody is. */
+export function temporaryNameFor(file: string): string {
+  const { pid, startTicks } = ownProcessIdentity()
+  return path.join(path.dirname(file), `.${path.basename(file)}.${pid}-${startTicks}.${randomUUID()}.tmp`)
+}
+
+/** Removes the temporary files of a folder whose writers have died. Nothing happens when there is no such folder. */
+export async function removeAbandonedTemporaries(folder: string): Promise<void> {
+  const names = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return []
+    throw error
+  })
+  for (const name of names) {
+    const [, pid, startTicks] = TEMPORARY_NAME.exec(name) ?? []
+    if (pid === undefined || isProcessAlive({ pid: Number(pid), startTicks: Number(startTicks) })) continue
+    await rm(path.join(folder, name), { force: true })
+  }
 }
 
 async function writeTemporary(file: string, content: string | Uint8Array, mode: number): Promise<string> {
   await mkdir(path.dirname(file), { recursive: true })
-  const temporary = path.join(path.dirname(file), `.${path.basename(file)}.${randomUUID()}.tmp`)
+  const temporary = temporaryNameFor(file)
   try {
     const handle = await open(temporary, 'wx', mode)
     try {
@@ -52,14 +86,5 @@ async function writeTemporary(file: string, content: string | Uint8Array, mode: 
   } catch (error) {
     await rm(temporary, { force: true })
     throw error
-  }
-}
-
-async function syncDirectory(directory: string): Promise<void> {
-  const handle = await open(directory, 'r')
-  try {
-    await handle.sync()
-  } finally {
-    await handle.close()
   }
 }

@@ -9,6 +9,7 @@ import { randomUUID } from 'node:crypto'
 import { link, mkdir, readFile, readlink, rm, stat, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error } from '../errors/kosa8-error.js'
+import { temporaryNameFor } from './atomic-write.js'
 import { isProcessAlive, ownProcessIdentity } from './process-identity.js'
 import { runProgram } from './spawn.js'
 
@@ -35,7 +36,7 @@ interface Holder {
 export async function withFileLock<T>(file: string, work: () => Promise<T>): Promise<T> {
   await mkdir(path.dirname(file), { recursive: true, mode: 0o700 })
   const place = await ownPlace()
-  const own = `${file}.${randomUUID()}`
+  const own = temporaryNameFor(file)
   try {
     await writeFile(own, JSON.stringify({ ...ownProcessIdentity(), place, id: randomUUID() }), { flag: 'wx', mode: 0o600 })
     await waitForLink(own, file, place)

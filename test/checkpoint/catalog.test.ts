@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
-import { existsSync } from 'node:fs'
-import { chmod, mkdir, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises'
+import { existsSync, readlinkSync } from 'node:fs'
+import { chmod, mkdir, mkdtemp, open, readdir, readFile, rm, truncate, writeFile, type FileHandle } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
@@ -14,6 +14,8 @@ import { createOverlay } from '../../src/util/qcow2.js'
 import { readValues, writeValues } from '../conformance/value-client.js'
 
 const sandbox = 'box' as SandboxName
+const anyHandle = await open('/dev/null')
+await anyHandle.close()
 let home: string
 let catalog: CheckpointCatalog
 let driver: Driver
@@ -45,8 +47,21 @@ async function take(id: string, from = machine): Promise<CheckpointManifest> {
   const { snapshot, pauseMs, privateBytes } = await from.snapshot(directory)
   return catalog.commit({
     id: id as CheckpointId, sandbox, label: null, createdAt: new Date().toISOString(), image: { name: 'base', hash: 'x' },
-    repository: null, pauseMs, privateBytes, snapshot,
+    repository: null, parent: null, pauseMs, privateBytes, snapshot,
   })
+}
+
+/** Tells every file and folder that is brought to disk, by the path of its descriptor. */
+function watchSyncs(onSync: (file: string) => void): { stop(): void } {
+  const handles = Object.getPrototypeOf(anyHandle) as FileHandle
+  // Called on the handle it is asked for, as the original is.
+  // eslint-disable-next-line @typescript-eslint/unbound-method
+  const original = handles.sync
+  handles.sync = async function sync(this: FileHandle) {
+    await original.call(this)
+    onSync(readlinkSync(`/proc/self/fd/${this.fd}`))
+  }
+  return { stop: () => { handles.sync = original } }
 }
 
 function fileOf(id: string, name: string): string {
@@ -100,6 +115,50 @@ describe('a committed checkpoint', () => {
       .rejects.toMatchObject({ code: 'CHECKPOINT_CORRUPT', message: expect.stringContaining(fileOf('c1', 'memory').slice(0, -6)) as string })
   })
 
+  it.each(['missing', 'cut short'])('is refused by name when a layer below its own is %s', async (what) => {
+    const lower = path.join(home, 'layers', (await take('c1')).diskLayer)
+    await take('c2')
+    await chmod(lower, 0o600)
+    if (what === 'missing') await rm(lower)
+    else await truncate(lower, 70_000)
+    await expect(catalog.load(sandbox, 'c2' as CheckpointId))
+      .rejects.toMatchObject({ code: 'CHECKPOINT_CORRUPT', message: expect.stringContaining(lower) as string })
+  })
+
+  it('is refused by verification when a byte of a layer below its own has changed', async () => {
+    const lower = path.join(home, 'layers', (await take('c1')).diskLayer)
+    await take('c2')
+    await chmod(lower, 0o600)
+    const bytes = await readFile(lower)
+    bytes[bytes.length - 1] = 1
+    await writeFile(lower, bytes)
+    await expect(catalog.verify(sandbox, 'c2' as CheckpointId))
+      .rejects.toMatchObject({ code: 'CHECKPOINT_CORRUPT', message: expect.stringContaining(lower) as string })
+  })
+
+  it('of a manifest that names no lower layers and no parent is loaded, and refused when such a layer is missing', async () => {
+    const lower = path.join(home, 'layers', (await take('c1')).diskLayer)
+    const older: Partial<CheckpointManifest> = await take('c2')
+    delete older.lowerLayers
+    delete older.parent
+    await chmod(fileOf('c2', 'manifest.json'), 0o600)
+    await writeFile(fileOf('c2', 'manifest.json'), JSON.stringify(older))
+    expect(await catalog.load(sandbox, 'c2' as CheckpointId)).toMatchObject({ id: 'c2', parent: null })
+    await rm(lower, { force: true })
+    await expect(catalog.load(sandbox, 'c2' as CheckpointId))
+      .rejects.toMatchObject({ code: 'CHECKPOINT_CORRUPT', message: expect.stringContaining(lower) as string })
+  })
+
+  it.each(['{', 'whole'])('can be removed when its manifest is %s and a file of it is gone', async (text) => {
+    await take('c1')
+    await chmod(fileOf('c1', 'manifest.json'), 0o600)
+    if (text !== 'whole') await writeFile(fileOf('c1', 'manifest.json'), text)
+    await rm(fileOf('c1', 'device'))
+    expect(await catalog.remove(sandbox, 'c1' as CheckpointId)).toBe(true)
+    expect(existsSync(path.dirname(fileOf('c1', 'device')))).toBe(false)
+    expect(await catalog.remove(sandbox, 'c1' as CheckpointId)).toBe(false)
+  })
+
   it('is never replaced by another of the same id', async () => {
     await take('c1')
     await expect(catalog.prepare(sandbox, 'c1' as CheckpointId)).rejects.toMatchObject({ code: 'CHECKPOINT_FAILED' })
@@ -122,6 +181,22 @@ describe('a committed checkpoint', () => {
 })
 
 describe('a checkpoint without its manifest (invariant 9)', () => {
+  it('has on disk, before its manifest is there, all that the manifest names, the folders included', async () => {
+    await take('c1')
+    const synced = new Set<string>()
+    const syncs = watchSyncs((file) => { if (!existsSync(fileOf('c2', 'manifest.json'))) synced.add(file) })
+    try {
+      const manifest = await take('c2')
+      const layers = [manifest.diskLayer, ...(manifest.lowerLayers ?? []).map(({ name }) => name)]
+      expect(layers).toHaveLength(2)
+      const files = [...['memory', 'memory.extents', 'device'].map((name) => fileOf('c2', name)), ...layers.map((name) => path.join(home, 'layers', name))]
+      const folders = [path.dirname(fileOf('c2', 'memory')), path.join(home, 'checkpoints', sandbox), path.join(home, 'checkpoints'), path.join(home, 'layers')]
+      expect([...synced]).toEqual(expect.arrayContaining([...files, ...folders]))
+    } finally {
+      syncs.stop()
+    }
+  })
+
   it('does not exist: not listed, not loaded, and its id is free', async () => {
     const directory = await catalog.prepare(sandbox, 'c1' as CheckpointId)
     await machine.snapshot(directory)
@@ -135,7 +210,7 @@ describe('a checkpoint without its manifest (invariant 9)', () => {
     const { snapshot, pauseMs, privateBytes } = await machine.snapshot(directory)
     await rm(snapshot.deviceFile)
     await expect(catalog.commit({
-      id: 'c1' as CheckpointId, sandbox, label: null, createdAt: '', image: { name: 'base', hash: 'x' }, repository: null,
+      id: 'c1' as CheckpointId, sandbox, label: null, createdAt: '', image: { name: 'base', hash: 'x' }, repository: null, parent: null,
       pauseMs, privateBytes, snapshot,
     })).rejects.toThrow()
     expect(existsSync(path.join(directory, 'manifest.json'))).toBe(false)

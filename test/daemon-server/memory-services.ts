@@ -123,7 +123,7 @@ export class MemorySandboxes implements SandboxService {
   async snapshot(name: string, { id: wanted, label }: CreateSnapshotRequest) {
     const sandbox = this.find(name)
     const id = wanted ?? `${name}-ckpt-${sandbox.lastNumber += 1}`
-    const snapshot = { id, sandbox: name, label: label ?? null, createdAt: this.now(), pauseMs: 12.5, sizeBytes: 64 * 1024 ** 2 }
+    const snapshot = { id, sandbox: name, label: label ?? null, createdAt: this.now(), parent: sandbox.snapshots.at(-1)?.id ?? null, pauseMs: 12.5, sizeBytes: 64 * 1024 ** 2 }
     sandbox.snapshots.push(snapshot)
     return snapshot
   }

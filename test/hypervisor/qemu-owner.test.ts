@@ -1,9 +1,13 @@
 import { existsSync } from 'node:fs'
+import { rm } from 'node:fs/promises'
 import { once } from 'node:events'
+import path from 'node:path'
 import { createInterface } from 'node:readline'
 import type { Readable } from 'node:stream'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { lowerLayersOf } from '../../src/checkpoint/layers.js'
 import type { BootConfig, MachineHandle } from '../../src/hypervisor/driver.js'
+import { createLayerOverlay } from '../../src/hypervisor/qemu/overlay.js'
 import { identifyProcess, isAlive } from '../../src/hypervisor/qemu/process-table.js'
 import { spawnProgram } from '../../src/util/spawn.js'
 import type { Subject } from '../conformance/driver.js'
@@ -98,6 +102,29 @@ describe('a QEMU machine', () => {
     await expect(machine.snapshot('/proc/no/such/folder')).rejects.toMatchObject({ code: 'CHECKPOINT_FAILED' })
     expect(await bench.layers()).toEqual([machine.handle.activeLayer])
     expect(await ask(machine, 'set memory on')).toBe('ok')
+  })
+
+  it('flattens a long chain of overlays when it is saved, and has what was written before and after', async () => {
+    const machine = await bench.machine()
+    await ask(machine, 'set disk below')
+    const { snapshot } = await machine.snapshot(await bench.snapshotDirectory())
+    let top = snapshot.diskLayer
+    for (let n = 0; n < 20; n += 1) {
+      await createLayerOverlay(bench.layersDirectory, `long-${n}.qcow2`, top)
+      top = `long-${n}.qcow2`
+    }
+    const clone = await bench.clone({ ...snapshot, diskLayer: top })
+    const depthOf = async (layer: string): Promise<number> => (await lowerLayersOf(bench.layersDirectory, layer)).length
+    expect(await depthOf(clone.handle.activeLayer)).toBeGreaterThan(20)
+    const flat = (await clone.snapshot(await bench.snapshotDirectory())).snapshot
+    expect(await depthOf(flat.diskLayer)).toBe(0)
+    await ask(clone, 'set disk above')
+    const next = (await clone.snapshot(await bench.snapshotDirectory())).snapshot
+    expect(await depthOf(next.diskLayer)).toBe(1)
+    await clone.destroy()
+    for (const name of (await bench.layers()).filter((layer) => layer.startsWith('long-'))) await rm(path.join(bench.layersDirectory, name))
+    expect((await readValues(await bench.clone(flat))).disk).toBe('below')
+    expect((await readValues(await bench.clone(next))).disk).toBe('above')
   })
 
   it('has one private copy of a page it writes, and none of those it only reads', async () => {

@@ -76,7 +76,7 @@ describe('the journal of machines', () => {
 describe('the records of sandboxes', () => {
   const sandbox: SandboxRecord = {
     name: 'box' as SandboxName, createdAt: '2026-01-01T00:00:00.000Z', image: 'base', shape, egress: 'deny', workingDirectory: null, machine: null,
-    repository: { hostPath: '/repo', path: '/workspace', base: { commit: 'c', tree: 't' } }, nextCheckpoint: 1, approvals: null, ownedByRun: null,
+    repository: { hostPath: '/repo', path: '/workspace', base: { commit: 'c', tree: 't' } }, nextCheckpoint: 1, approvals: null, parent: null, ownedByRun: null,
   }
 
   it('take a name once', async () => {

@@ -5,7 +5,7 @@
  * them), so that what keeps, lists and removes checkpoints works on them as on any other.
  */
 import { randomUUID } from 'node:crypto'
-import { mkdir, readFile, rm, stat } from 'node:fs/promises'
+import { access, mkdir, readFile, rm, stat } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error } from '../../errors/kosa8-error.js'
 import { createOverlay } from '../../util/qcow2.js'
@@ -53,12 +53,18 @@ export class FakeDriver implements Driver {
     return machine
   }
 
-  async restore({ snapshot, ...place }: RestoreConfig): Promise<Machine> {
+  async assertRestorable({ fingerprint, memoryFile }: MachineSnapshot): Promise<void> {
     const here = await this.fingerprint()
-    if (snapshot.fingerprint.driver !== here.driver || snapshot.fingerprint.version !== here.version) {
-      throw new Kosa8Error('CHECKPOINT_INCOMPATIBLE',
-        `the checkpoint was saved with version ${snapshot.fingerprint.version} (here ${here.version})`)
+    if (fingerprint.driver !== here.driver || fingerprint.version !== here.version) {
+      throw new Kosa8Error('CHECKPOINT_INCOMPATIBLE', `the checkpoint was saved with version ${fingerprint.version} (here ${here.version})`)
     }
+    await access(memoryFile).catch((cause: unknown) => {
+      throw new Kosa8Error('MACHINE_START_FAILED', `the checkpoint needs ${memoryFile}, which cannot be read`, { cause })
+    })
+  }
+
+  async restore({ snapshot, ...place }: RestoreConfig): Promise<Machine> {
+    await this.assertRestorable(snapshot)
     const bytes = await readFile(snapshot.memoryFile)
     const state = bytes.subarray(0, bytes.indexOf(0)).toString('utf8')
     return this.start('restore', { ...place, shape: snapshot.shape, image: snapshot.image, parent: snapshot }, state)

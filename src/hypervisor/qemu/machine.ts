@@ -26,6 +26,8 @@ const CONSOLE_TAIL_CHARS = 2000
 /** A guest can make QEMU complain as often as it likes: a log beyond this many bytes is begun anew. */
 const LOG_BYTES_MAX = 1024 * 1024
 const LOG_LOOK_MS = 1_000
+/** QEMU stops a machine whose write finds the host's disk full; so often it is let try again, milliseconds. */
+const DISK_RETRY_MS = 1_000
 
 /** What a machine is made of. */
 export interface MachineParts {
@@ -61,6 +63,7 @@ export class QemuMachine implements Machine {
       if (name === 'VSERPORT_CHANGE' && data['open'] === true) guestUp.resolve()
       // A guest that shut down stands still until we have read why; then its process goes too.
       if (name === 'SHUTDOWN') void this.readConsole().finally(() => parts.process.kill())
+      if (name === 'BLOCK_IO_ERROR' && data['nospace'] === true && data['action'] === 'stop') this.retryLater()
     })
     void parts.qmp.lost.then(() => parts.process.kill())
     this.logWatch = setInterval(() => void this.capLog(), LOG_LOOK_MS).unref()
@@ -159,6 +162,15 @@ export class QemuMachine implements Machine {
     const log = path.join(this.current.directory, MACHINE_FILE.log)
     const sizeBytes = await stat(log).then(({ size }) => size, () => 0)
     if (sizeBytes > LOG_BYTES_MAX) await truncate(log).catch(() => undefined)
+  }
+
+  /** The write is repeated when the machine goes on; if there is still no room it stops again, and we are told again. */
+  private retryLater(): void {
+    setTimeout(() => {
+      void this.inTurn(async () => {
+        if (!this.isPaused) await this.parts.qmp.call('cont')
+      }).catch(() => undefined) // It has ended meanwhile.
+    }, DISK_RETRY_MS).unref()
   }
 
   /** Nothing may reach the guest between the saving of its devices and of its memory. */

@@ -29,16 +29,24 @@ async function withFile(file: string, work: (handle: FileHandle) => Promise<void
   }
 }
 
-/** Copies memory file `source` to `target` (which must not exist), holes staying holes; its list is not copied. */
-export async function copyMemoryFile(source: string, target: string, sizeBytes: number): Promise<void> {
+/**
+ * Lets `target` (which must not exist) share the blocks of memory file `source`; its list is not copied.
+ * @returns false where the file system cannot do that; nothing is made then.
+ */
+export async function shareMemoryFile(source: string, target: string): Promise<boolean> {
   try {
     await copyFile(source, target, constants.COPYFILE_FICLONE_FORCE | constants.COPYFILE_EXCL)
     const handle = await open(target, 'r+')
     await handle.chmod(0o600).finally(() => handle.close())
-    return
+    return true
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOSPC') throw error
+    return false
   }
+}
+
+/** Copies memory file `source` to `target` (which must not exist), holes staying holes; its list is not copied. */
+export async function copyMemoryFile(source: string, target: string, sizeBytes: number): Promise<void> {
   const extents = await readExtents(source, sizeBytes)
   const from = await open(source, 'r')
   try {

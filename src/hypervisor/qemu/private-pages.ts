@@ -56,6 +56,13 @@ export class PrivatePages {
     return new PrivatePages(mappings, pagemap, memory)
   }
 
+  /** Bytes of private pages now. */
+  countBytes(): number {
+    let pages = 0
+    for (const mapping of this.mappings) for (const { pageCount } of this.findPrivateRuns(mapping)) pages += pageCount
+    return pages * PAGE_BYTES
+  }
+
   /** Writes every private page over its place in `target`; returns where they are. */
   async copyTo(target: FileHandle): Promise<Extent[]> {
     const extents: Extent[] = []

@@ -3,10 +3,12 @@
  *
  * Owns: QEMU's version, the choice of acceleration (by `probe.ts`), the check that a snapshot fits.
  */
+import { constants } from 'node:fs'
+import { access } from 'node:fs/promises'
 import { Kosa8Error } from '../../errors/kosa8-error.js'
 import { runProgram } from '../../util/spawn.js'
 import type {
-  BootConfig, BootImage, Driver, Fingerprint, Machine, MachineHandle, RestoreConfig,
+  BootConfig, BootImage, Driver, Fingerprint, Machine, MachineHandle, MachineSnapshot, RestoreConfig,
 } from '../driver.js'
 import { readProcessor } from './processor.js'
 import { probeAcceleration, type AccelerationAnswer } from './probe.js'
@@ -58,6 +60,17 @@ export class QemuDriver implements Driver {
 
   async boot(config: BootConfig): Promise<Machine> {
     return bootMachine(config, await this.host())
+  }
+
+  async assertRestorable({ fingerprint, image, memoryFile, deviceFile }: MachineSnapshot): Promise<void> {
+    assertCompatible(fingerprint, await this.fingerprint())
+    await Promise.all([image.kernel, image.initrd, image.rootDisk, memoryFile, deviceFile].map(async (file) => {
+      await access(file, constants.R_OK).catch((cause: unknown) => {
+        throw new Kosa8Error('MACHINE_START_FAILED', `the checkpoint needs ${file}, which cannot be read`, {
+          hint: 'put it back, or choose another checkpoint: kosa8 checkpoint ls NAME', details: { file }, cause,
+        })
+      })
+    }))
   }
 
   async restore(config: RestoreConfig): Promise<Machine> {

@@ -29,9 +29,10 @@ export async function recoverMachine(handle: MachineHandle, fingerprint: Fingerp
   const socket = await connectIn(handle.directory, MACHINE_FILE.qmp).catch(() => null)
   if (socket === null) return null
   const qmp = new QmpClient(socket)
+  // Ours only once it has answered: one that is merely slow is looked for again, not ended.
+  await qmp.negotiate(GREETING_TIMEOUT_MS)
   const child = await adoptProcess(identity, qmp.lost)
   if (child === null) return null
-  await qmp.negotiate(GREETING_TIMEOUT_MS)
   const { status } = await qmp.call('query-status') as { status?: unknown }
   if (status === 'shutdown') {
     qmp.close()

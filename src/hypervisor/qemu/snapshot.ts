@@ -1,20 +1,22 @@
 /**
  * Taking a snapshot of a machine that goes on running afterwards.
  *
- * Owns: the order of the steps. Before the pause: a copy of the memory the machine started from, and an
- * empty overlay. In the pause: device state, the pages the machine has written since, and the switch of the
+ * Owns: the order of the steps. Before the pause: a short chain of overlays, room on the disk, a copy of the memory
+ * the machine started from, and an empty overlay. In the pause: device state, the pages the machine has written since, and the switch of the
  * disk to the new overlay. A failure undoes what was made; the machine runs on either way.
  */
 import { chmod, open, rm } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error, toKosa8Error } from '../../errors/kosa8-error.js'
+import { describeDiskFull, DISK_MARGIN_BYTES, readFreeSpace } from '../../util/disk-space.js'
 import { extentsFileOf, PAGE_BYTES, type Extent } from '../../util/extents.js'
 import type { MachineHandle, SnapshotHooks } from '../driver.js'
 import { DISK_ID } from './command-line.js'
-import { copyMemoryFile, readExtents, writeExtents } from './memory-file.js'
+import { copyMemoryFile, readExtents, shareMemoryFile, writeExtents } from './memory-file.js'
 import { createLayerOverlay, freezeLayer, newLayerName, removeLayer } from './overlay.js'
 import { PrivatePages } from './private-pages.js'
 import type { QmpClient } from './qmp/client.js'
+import { shortenChain } from './shorten-chain.js'
 
 /** What a snapshot is taken of, and how the machine is stopped meanwhile. */
 export interface SnapshotTask {
@@ -52,10 +54,11 @@ export async function takeSnapshot(task: SnapshotTask): Promise<SnapshotFiles> {
   const files = [memoryFile, extentsFileOf(memoryFile), deviceFile]
   const nextLayer = newLayerName()
   let nextIsActive = false
+  let neededBytes = DISK_MARGIN_BYTES
   try {
-    const sizeBytes = memoryBytesOf(task.handle)
-    const baseExtents = await readExtents(task.handle.memoryFile, sizeBytes)
-    await copyMemoryFile(task.handle.memoryFile, memoryFile, sizeBytes)
+    await shortenChain(task)
+    const baseExtents = await readExtents(task.handle.memoryFile, memoryBytesOf(task.handle))
+    await copyBase(task, memoryFile, (bytes) => { neededBytes = bytes }, countBytes(baseExtents))
     await createLayerOverlay(layersDirectory, nextLayer, diskLayer)
     const { extents, pauseMs } = await copyInPause(task, { memoryFile, deviceFile, nextLayer }, () => {
       nextIsActive = true
@@ -65,11 +68,29 @@ export async function takeSnapshot(task: SnapshotTask): Promise<SnapshotFiles> {
     await Promise.all([freezeLayer(layersDirectory, diskLayer), ...files.map((file) => chmod(file, 0o444))])
     return { memoryFile, deviceFile, diskLayer, pauseMs, privateBytes: countBytes(extents) }
   } catch (error) {
+    const failure = await nameFailure(error, task.directory, neededBytes)
     await Promise.all(files.map((file) => rm(file, { force: true })))
     // Once switched, both overlays carry the running machine's disk; before, nobody knows the new one.
-    if (!nextIsActive) await removeLayer(layersDirectory, nextLayer)
-    throw nameFailure(error)
+    if (nextIsActive) await freezeLayer(layersDirectory, diskLayer)
+    else await removeLayer(layersDirectory, nextLayer)
+    throw failure
   }
+}
+
+/**
+ * Makes the memory file as it was when the machine started, if there is room for that and for what it has written since.
+ * @throws Kosa8Error DISK_FULL before anything is written.
+ */
+async function copyBase(task: SnapshotTask, memoryFile: string, onNeeded: (bytes: number) => void, baseBytes: number): Promise<void> {
+  const { handle, directory } = task
+  const isShared = await shareMemoryFile(handle.memoryFile, memoryFile)
+  const pages = await PrivatePages.open(handle.pid, handle.memoryFile, memoryBytesOf(handle))
+  const privateBytes = await Promise.resolve().then(() => pages.countBytes()).finally(() => pages.close())
+  const neededBytes = (isShared ? 0 : baseBytes) + privateBytes + DISK_MARGIN_BYTES
+  onNeeded(neededBytes)
+  const free = await readFreeSpace(directory)
+  if (free.bytes < neededBytes) throw await describeDiskFull({ what: 'the snapshot', folder: directory, neededBytes, kept: 'the machine goes on' })
+  if (!isShared) await copyMemoryFile(handle.memoryFile, memoryFile, memoryBytesOf(handle))
 }
 
 interface PauseTargets {
@@ -124,11 +145,15 @@ function countBytes(extents: readonly Extent[]): number {
 }
 
 /** What QEMU or the file system said becomes a failed checkpoint; full disks and lost machines stay what they are. */
-function nameFailure(thrown: unknown): Kosa8Error {
+async function nameFailure(thrown: unknown, directory: string, neededBytes: number): Promise<Kosa8Error> {
   const error = toKosa8Error(thrown)
-  if (error.code !== 'MACHINE_PROTOCOL' && error.code !== 'INTERNAL') return error
-  if (error.message.includes('No space left')) {
-    return new Kosa8Error('DISK_FULL', error.message, { hint: 'free some disk space and try again', cause: error })
+  if (error.code === 'DISK_FULL' && error.details['neededBytes'] !== undefined) return error
+  const isQemus = error.code === 'MACHINE_PROTOCOL'
+  // QEMU says no more than "IO error" of a device state it could not write.
+  const free = isQemus ? await readFreeSpace(directory) : null
+  if (error.code === 'DISK_FULL' || (free !== null && (free.bytes < DISK_MARGIN_BYTES || free.files === 0))) {
+    return describeDiskFull({ what: 'the snapshot', folder: directory, neededBytes, kept: 'the machine goes on' }, error)
   }
+  if (!isQemus && error.code !== 'INTERNAL') return error
   return new Kosa8Error('CHECKPOINT_FAILED', `the checkpoint could not be taken: ${error.message}`, { cause: error })
 }
