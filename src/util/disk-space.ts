@@ -21,9 +21,9 @@ export interface FreeSpace {
 /** Room on the disk of `place`, or of the nearest folder above it that is there. */
 export async function readFreeSpace(place: string): Promise<FreeSpace> {
   try {
-    const { bavail, bsize, files, ffree } = await statfs(place)
-    // File systems that make file entries as they need them (btrfs) tell no number at all.
-    return { bytes: bavail * bsize, files: files === 0 ? Infinity : ffree }
+    const { blocks, bavail, bsize, files, ffree } = await statfs(place)
+    // Some file systems tell no number: btrfs makes file entries as it needs them, others are no disk at all.
+    return { bytes: blocks === 0 ? Infinity : bavail * bsize, files: files === 0 ? Infinity : ffree }
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ENOENT' || path.dirname(place) === place) throw error
     return readFreeSpace(path.dirname(place))

@@ -11,7 +11,7 @@ import { GuestState } from '../helpers/guest-state.js'
 import { Kosa8, NOTHING_LEFT } from '../helpers/kosa8.js'
 import { seededRandom } from '../helpers/random.js'
 
-const CHECKPOINTS = Number(process.env['SOAK_CHECKPOINTS'] ?? 20)
+const CHECKPOINTS = Number(process.env['SOAK_CHECKPOINTS'] ?? 11)
 const SEED = Number(process.env['SOAK_SEED'] ?? 1)
 /** Most that a change writes to memory and to disk, MiB each. */
 const CHANGE_MIB_MAX = 4
