@@ -1,9 +1,10 @@
 /** Named sandboxes over fake machines: what a clone takes over, and that nothing starts without memory. */
-import { mkdir, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { Ledger } from '../../src/admission/ledger.js'
 import { CheckpointCatalog } from '../../src/checkpoint/catalog.js'
+import type { CheckpointManifest } from '../../src/checkpoint/manifest.js'
 import { Kosa8Error } from '../../src/errors/kosa8-error.js'
 import { imageFolder, IMAGE_FILES, type ImageManifest } from '../../src/image/store.js'
 import type { CheckpointId, SandboxName } from '../../src/model/ids.js'
@@ -11,6 +12,7 @@ import { Sandboxes } from '../../src/orchestrator/sandboxes.js'
 import { ReservationStore } from '../../src/store/reservation-store.js'
 import { SandboxStore } from '../../src/store/sandbox-store.js'
 import { systemClock } from '../../src/util/clock.js'
+import { createDeferred } from '../../src/util/deferred.js'
 import { ownProcessIdentity } from '../../src/util/process-identity.js'
 import { FakeHost } from '../helpers/fake-host.js'
 
@@ -29,9 +31,16 @@ beforeEach(async () => {
   await writeImage(home.paths.images, 'small')
   budgetMib = 1000
   errors = []
+  ledger = new Ledger({ budgetBytes: () => budgetMib * MIB, memory: new ReservationStore(home.paths) })
+  sandboxes = open()
+})
+
+afterEach(() => home.close())
+
+/** What a daemon makes of the host; another one is the next daemon. */
+function open(): Sandboxes {
   const { paths, host, machines } = home
-  ledger = new Ledger({ budgetBytes: () => budgetMib * MIB, memory: new ReservationStore(paths) })
-  sandboxes = new Sandboxes({
+  return new Sandboxes({
     host, machines, paths, clock: systemClock, caBundle: null, store: new SandboxStore(paths),
     catalog: new CheckpointCatalog({ checkpoints: paths.checkpoints, layers: paths.layers }),
     reserve: async (holder, memoryMib) => {
@@ -41,9 +50,7 @@ beforeEach(async () => {
     },
     release: (id) => ledger.release(id), onError: (message) => errors.push(message),
   })
-})
-
-afterEach(() => home.close())
+}
 
 /** An image as far as fake machines need one: they never read its files. */
 async function writeImage(images: string, image: string): Promise<void> {
@@ -54,6 +61,7 @@ async function writeImage(images: string, image: string): Promise<void> {
   const folder = imageFolder(images, image, manifest.hash)
   await mkdir(folder, { recursive: true })
   await writeFile(path.join(folder, IMAGE_FILES.manifest), JSON.stringify(manifest))
+  await writeFile(path.join(folder, IMAGE_FILES.rootDisk), Buffer.alloc(MIB))
 }
 
 const create = (wanted = 'source') =>
@@ -69,7 +77,7 @@ describe('a clone has the memory, processors, image and egress of its parent (in
     expect(await sandboxes.fork(name('child'), [name('grandchild')])).toEqual([{ name: 'grandchild', error: null }])
     for (const one of ['child', 'grandchild']) {
       expect(await sandboxes.read(name(one))).toMatchObject({ image: 'small', shape: SHAPE, egress: 'deny' })
-      expect(await shapeOf(one)).toEqual(SHAPE)
+      expect(await shapeOf(one)).toMatchObject(SHAPE)
     }
     expect(reservedMib()).toBe(3 * SHAPE.memoryMib)
   })
@@ -124,5 +132,86 @@ describe('no machine starts without a reservation (invariant 7)', () => {
     expect({ machines: await machineCount(), reserved: reservedMib() }).toEqual({ machines: 0, reserved: 0 })
     await sandboxes.restore(name('source'), 'source-ckpt-1' as CheckpointId)
     expect(errors).toEqual([])
+  })
+})
+
+describe('a rewind that cannot be done', () => {
+  const files = (id: CheckpointId) => ({
+    manifest: path.join(home.paths.checkpoints, 'source', id, 'manifest.json'), layers: home.paths.layers,
+  })
+  const spoil: Record<string, (id: CheckpointId, manifest: CheckpointManifest) => Promise<void>> = {
+    'was saved with another version': async (id, manifest) => {
+      await chmod(files(id).manifest, 0o600)
+      await writeFile(files(id).manifest, JSON.stringify({ ...manifest, fingerprint: { ...manifest.fingerprint, version: '0' } }))
+    },
+    'lacks a file': (id) => rm(path.join(path.dirname(files(id).manifest), 'memory')),
+    'lacks a layer below its own': async (id, { lowerLayers }) => rm(path.join(files(id).layers, lowerLayers?.at(-1)?.name ?? 'none')),
+    'does not start': async () => home.driver.script.failNext('restore'),
+  }
+
+  it.each(Object.keys(spoil))('because its checkpoint %s leaves the sandbox running as it was', async (kind) => {
+    await create()
+    await sandboxes.checkpoint(name('source'), { label: null })
+    const { id, manifest } = await sandboxes.checkpoint(name('source'), { label: null })
+    const before = await sandboxes.machineOf(name('source'))
+    await spoil[kind]?.(id, manifest)
+    await expect(sandboxes.restore(name('source'), id)).rejects.toThrow()
+    expect(await sandboxes.machineOf(name('source'))).toBe(before)
+    expect((await before.machine.inspect()).isRunning).toBe(true)
+    expect({ machines: await machineCount(), reserved: reservedMib() }).toEqual({ machines: 1, reserved: SHAPE.memoryMib })
+  })
+})
+
+describe('a checkpoint', () => {
+  it('names the one its state descends from, also after a rewind and in a fork', async () => {
+    await create()
+    const take = async (of = 'source') => (await sandboxes.checkpoint(name(of), { label: null })).manifest
+    const first = await take()
+    const second = await take()
+    await sandboxes.restore(name('source'), first.id)
+    const third = await take()
+    expect([first.parent, second.parent, third.parent]).toEqual([null, { sandbox: 'source', id: first.id }, { sandbox: 'source', id: first.id }])
+    await sandboxes.fork(name('source'), [name('child')])
+    expect((await take('child')).parent).toMatchObject({ sandbox: 'source' })
+  })
+})
+
+describe('the next daemon', () => {
+  const restart = async (): Promise<void> => {
+    sandboxes.detachAll()
+    sandboxes = open()
+    await sandboxes.recover(ledger.status().reservations, { isAlone: true })
+  }
+
+  it('finds a machine that answers late, and does not need to be started again for it', async () => {
+    const { machine } = await create()
+    for (let n = 0; n < 3; n += 1) home.driver.script.failNext('recover')
+    await restart()
+    expect((await sandboxes.machineOf(name('source'))).machine.handle.id).toBe(machine.handle.id)
+    expect({ machines: await machineCount(), reserved: reservedMib() }).toEqual({ machines: 1, reserved: SHAPE.memoryMib })
+  })
+
+  it('serves while a machine does not answer, says so, and ends that machine when its sandbox is rewound', async () => {
+    const { machine } = await create()
+    const { id } = await sandboxes.checkpoint(name('source'), { label: null })
+    for (let n = 0; n < 20; n += 1) home.driver.script.failNext('recover')
+    await restart()
+    expect(sandboxes.stateOf(name('source'))).toBe('unreachable')
+    await sandboxes.restore(name('source'), id)
+    expect((await sandboxes.machineOf(name('source'))).machine.handle.id).not.toBe(machine.handle.id)
+    expect({ machines: await machineCount(), reserved: reservedMib() }).toEqual({ machines: 1, reserved: SHAPE.memoryMib })
+  })
+
+  it('does not know a sandbox whose repository was still being put into it, and gives its memory back', async () => {
+    const filling = createDeferred<void>()
+    const never = sandboxes.create({
+      name: name('half'), image: 'small', memoryMib: SHAPE.memoryMib, cpus: SHAPE.cpus, egress: 'deny',
+      fill: () => { filling.resolve(); return new Promise(() => undefined) },
+    })
+    await Promise.race([filling.promise, never])
+    expect(sandboxes.stateOf(name('half'))).toBe('starting')
+    await restart()
+    expect(await sandboxes.list()).toEqual([])
+    expect(reservedMib()).toBe(0)
   })
 })
