@@ -64,7 +64,8 @@ export class QemuDriver implements Driver {
 
   async assertRestorable({ fingerprint, image, memoryFile, deviceFile }: MachineSnapshot): Promise<void> {
     assertCompatible(fingerprint, await this.fingerprint())
-    await Promise.all([image.kernel, image.initrd, image.rootDisk, memoryFile, deviceFile].map(async (file) => {
+    // Not the kernel: a restored guest has it in its memory.
+    await Promise.all([image.rootDisk, memoryFile, deviceFile].map(async (file) => {
       await access(file, constants.R_OK).catch((cause: unknown) => {
         throw new Kosa8Error('MACHINE_START_FAILED', `the checkpoint needs ${file}, which cannot be read`, {
           hint: 'put it back, or choose another checkpoint: kosa8 checkpoint ls NAME', details: { file }, cause,
