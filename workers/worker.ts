@@ -10,8 +10,8 @@ import { z } from 'zod'
 import { CheckpointCatalog } from '../src/checkpoint/catalog.js'
 import type { Settings } from '../src/config/environment.js'
 import { createDriver } from '../src/hypervisor/registry.js'
+import { openHostQueue } from '../src/orchestrator/host-queue.js'
 import { ReservationClient } from '../src/orchestrator/reservation-client.js'
-import { openRunQueue } from '../src/queue/bullmq-queue.js'
 import { workerNameOf, type RunQueue } from '../src/queue/queue.js'
 import { SandboxHost } from '../src/sandbox/sandbox-host.js'
 import { MachineStore } from '../src/store/machine-store.js'
@@ -59,9 +59,7 @@ export async function createWorker(settings: Settings, log: Logger, stop: AbortC
     paths, runs, log, signal: stop.signal,
     catalog: new CheckpointCatalog({ checkpoints: paths.checkpoints, layers: paths.layers }),
     host: new SandboxHost({ driver, paths, machines, owner, clock: systemClock }),
-    queue: await openRunQueue({
-      address: settings.redisUrl === null ? { socketPath: paths.redisSocket } : { url: settings.redisUrl }, journal: runs,
-    }),
+    queue: await openHostQueue({ redisUrl: settings.redisUrl, paths, journal: runs }),
     reservations: new ReservationClient(paths.daemonSocket),
     name: workerNameOf(owner),
     isWorking: () => false,

@@ -14,9 +14,9 @@ import { createDriver, type Drivers } from '../hypervisor/registry.js'
 import { removeAbandonedScratch } from '../git/scratch.js'
 import { resolveImage } from '../image/store.js'
 import type { SandboxName } from '../model/ids.js'
+import { openHostQueue } from '../orchestrator/host-queue.js'
 import { Sandboxes } from '../orchestrator/sandboxes.js'
 import { BUILD, VERSION } from '../protocol/status.js'
-import { openRunQueue } from '../queue/bullmq-queue.js'
 import { workerNameOf } from '../queue/queue.js'
 import { startRedis, stopRedis, superviseRedis, type RedisServerConfig } from '../queue/redis-server.js'
 import { SandboxHost } from '../sandbox/sandbox-host.js'
@@ -91,9 +91,7 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
     await startRedis(redis)
     void superviseRedis(redis, { onFailure: (error) => onError('redis-server could not be started again', error) }, ended)
   }
-  const queue = await openRunQueue({
-    address: settings.redisUrl === null ? { socketPath: paths.redisSocket } : { url: settings.redisUrl }, journal: host.runs,
-  })
+  const queue = await openHostQueue({ redisUrl: settings.redisUrl, paths, journal: host.runs })
   const runs = new Runs({
     runs: host.runs, paths, clock: systemClock, sandboxes, queue, book, ensureWorker: () => worker.ensure(), onError,
   })

@@ -25,8 +25,8 @@ import { WorkNotices } from './work-notices.js'
 export interface RunQueueConfig {
   address: RedisAddress
   journal: AttemptJournal
-  /** First part of every key; differs where several state homes share one Redis. Default "kosa8". */
-  prefix?: string
+  /** First part of every key; differs where several state homes share one Redis. */
+  prefix: string
   /** How long a claim lives without being renewed, milliseconds. Default 30,000. */
   lockDurationMs?: number
   /** How often claims of dead workers are looked for, milliseconds. Default 5,000. */
@@ -73,7 +73,7 @@ class BullmqRunQueue implements RunQueue {
   private isClosed = false
 
   constructor(private readonly config: RunQueueConfig, private readonly client: Redis, private readonly timeoutMs: number) {
-    this.prefix = config.prefix ?? 'kosa8'
+    this.prefix = config.prefix
     const base = { connection: client, prefix: this.prefix }
     this.trials = new Queue(TRIAL_QUEUE, base)
     this.compares = new Queue(COMPARE_QUEUE, base)

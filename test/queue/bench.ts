@@ -57,7 +57,7 @@ export class QueueBench {
 
 export function queueConfig(socketPath: string, store: RunStore, change: Partial<RunQueueConfig> = {}): RunQueueConfig {
   return {
-    address: { socketPath }, journal: store, lockDurationMs: LOCK_DURATION_MS, stalledIntervalMs: 200, answerTimeoutMs: 2000, ...change,
+    address: { socketPath }, journal: store, prefix: 'test', lockDurationMs: LOCK_DURATION_MS, stalledIntervalMs: 200, answerTimeoutMs: 2000, ...change,
   }
 }
 

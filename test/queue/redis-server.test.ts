@@ -123,7 +123,7 @@ describe('a Redis of the user', () => {
   it('is refused when it may drop jobs', async () => {
     await startRedis(config)
     await withClient((client) => client.config('SET', 'maxmemory-policy', 'allkeys-lru'))
-    const opening = openRunQueue({ address: { socketPath: config.socketPath }, journal: new RunStore(createPaths(home)) })
+    const opening = openRunQueue({ address: { socketPath: config.socketPath }, journal: new RunStore(createPaths(home)), prefix: 'test' })
     await expect(opening).rejects.toMatchObject({
       code: 'CONFIG_INVALID', message: expect.stringContaining('allkeys-lru') as string, hint: expect.stringContaining('noeviction') as string,
     })
