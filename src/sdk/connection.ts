@@ -73,16 +73,22 @@ export class DaemonConnection {
 
   /** What the daemon says of itself in the form every version shares; null when none answers. */
   async handshake(): Promise<Handshake | null> {
+    return this.greet().catch((error: unknown) => {
+      if (Kosa8Error.isInstance(error) && error.code === 'DAEMON_UNREACHABLE' && error.details['isSlow'] !== true) return null
+      throw error
+    })
+  }
+
+  private async greet(): Promise<Handshake> {
     try {
       const signal = AbortSignal.timeout(HANDSHAKE_DEADLINE_MS)
       const answer = await openStream(this.address, { verb: 'GET', path: METHODS.status.path, signal })
       return handshakeSchema.parse(JSON.parse((await readBounded(answer)).toString('utf8')))
     } catch (error) {
-      if (!Kosa8Error.isInstance(error)) throw error
-      if (error.code === 'DAEMON_UNREACHABLE') return null
-      if (error.code !== 'CANCELLED') throw error
+      if (!Kosa8Error.isInstance(error) || error.code !== 'CANCELLED') throw error
       throw new Kosa8Error('DAEMON_UNREACHABLE', `${this.remote === null ? `a daemon holds ${this.address as string} but` : this.remote.url} did not answer within ${HANDSHAKE_DEADLINE_MS / 1000} s`, {
         hint: this.remote === null ? `its log is ${daemonLogOf(this.options.settings.home)}` : REMOTE_HINT,
+        details: { isSlow: true },
       })
     }
   }
@@ -109,9 +115,9 @@ export class DaemonConnection {
   }
 
   private async prepare(): Promise<void> {
+    if (this.remote !== null) return this.prepareRemote(this.remote)
     const found = await this.handshake()
     if (found !== null && isSameBuild(found)) return
-    if (this.remote !== null) throw found === null ? silent(this.remote) : otherBuild(found, this.remote)
     if (!this.options.startsDaemon && found === null) {
       throw new Kosa8Error('DAEMON_UNREACHABLE', 'the daemon is not running', { hint: 'start it with `kosa8 daemon start`' })
     }
@@ -126,6 +132,11 @@ export class DaemonConnection {
         return started !== null
       },
     })
+  }
+
+  private async prepareRemote(remote: RemoteDaemon): Promise<void> {
+    const found = await this.greet().catch((error: unknown) => { throw explainSilence(error, remote) })
+    if (!isSameBuild(found)) throw otherBuild(found, remote)
   }
 
   /** A daemon of another build may be replaced when that disturbs nothing. */
@@ -144,9 +155,15 @@ export class DaemonConnection {
 
 const REMOTE_HINT = 'see `kosa8 daemon status` on its host; unset KOSA8_URL to use the daemon of this one'
 
-function silent({ url }: RemoteDaemon): Kosa8Error {
-  return new Kosa8Error('DAEMON_UNREACHABLE', `no daemon answers at ${url}`, {
-    hint: `start it on its host: kosa8 daemon start --listen ${new URL(url).host}; or unset KOSA8_URL to use the daemon of this one`, details: { reached: false },
+/** Why a daemon of another host does not answer; what it answered itself stays as it is. */
+function explainSilence(thrown: unknown, { url }: RemoteDaemon): unknown {
+  if (!Kosa8Error.isInstance(thrown) || thrown.code !== 'DAEMON_UNREACHABLE' || thrown.details['isSlow'] === true) return thrown
+  const cause = thrown.cause as NodeJS.ErrnoException | undefined
+  const isMistrusted = /CERT|SIGNED|ISSUER|SIGNATURE|ALTNAME/.test(cause?.code ?? '')
+  return new Kosa8Error('DAEMON_UNREACHABLE', `no daemon answers at ${url}: ${cause?.message ?? thrown.message}`, {
+    hint: isMistrusted ? 'if the certificate is right, trust it: NODE_EXTRA_CA_CERTS=FILE'
+      : `start it on its host: kosa8 daemon start --listen ${new URL(url).host}; or unset KOSA8_URL to use the daemon of this one`,
+    details: { reached: false }, cause: thrown,
   })
 }
 

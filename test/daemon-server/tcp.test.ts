@@ -89,6 +89,9 @@ describe('the TCP listener', () => {
     const { listener, token } = await listen({ host: '0.0.0.0', tls: { certFile: CERT, keyFile: KEY } })
     const url = listener.url.replace('0.0.0.0', 'localhost')
     expect(url).toMatch(/^https:/)
+    await expect(new Kosa8Client({ home: await temporaryFolder(), url, token }).listSandboxes()).rejects.toMatchObject({
+      code: 'DAEMON_UNREACHABLE', message: /self-signed certificate/, hint: /NODE_EXTRA_CA_CERTS/,
+    })
     const ca = await readFile(CERT)
     expect(await send(url, '/v1/status', { authorization: `Bearer ${token}` }, { ca })).toMatchObject({ status: 200 })
     expect(await send(url, '/v1/status', {}, { ca })).toMatchObject({ status: 401, headers: { 'www-authenticate': 'Bearer' } })
@@ -146,7 +149,7 @@ describe('a client with a URL', () => {
     const { client, listener, settings, token } = await listen()
     await client.connect()
     await listener.close()
-    await expect(client.listSandboxes()).rejects.toMatchObject({ code: 'DAEMON_UNREACHABLE', message: `no daemon answers at ${listener.url}` })
+    await expect(client.listSandboxes()).rejects.toMatchObject({ code: 'DAEMON_UNREACHABLE', message: expect.stringMatching(new RegExp(`^no daemon answers at ${listener.url}: connect ECONNREFUSED`)) as string })
     const far = { ...settings, remote: { url: listener.url, token } }
     expect(await typeCommand(['daemon', 'status'], { settings: far })).toMatchObject({ status: 3, stdout: `no daemon answers at ${listener.url}\n` })
   })
