@@ -9,7 +9,7 @@ import { homedir } from 'node:os'
 import path from 'node:path'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import { parseDaemonUrl, type RemoteDaemon } from '../model/remote-daemon.js'
-import { socketPathOf } from '../util/socket-path.js'
+import { daemonSocketOf } from '../util/socket-path.js'
 import { parseMemoryMib } from './units.js'
 
 /** Everything the environment can say. All paths are absolute. */
@@ -43,7 +43,7 @@ export function readSettings(environment: NodeJS.ProcessEnv = process.env): Sett
   return {
     home,
     imagesDirectory: readPath(environment, 'KOSA8_IMAGES_DIR') ?? path.join(home, 'images'),
-    socketPath: socketPathOf(home, 'daemon.sock'),
+    socketPath: daemonSocketOf(home),
     remote: readRemote(environment),
     redisUrl: readRedisUrl(environment),
     memoryBudgetBytes: readMemoryBudget(environment),

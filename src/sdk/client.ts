@@ -11,7 +11,7 @@ import type { MethodName } from '../protocol/methods.js'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { Handshake, DaemonStatus, ListenRequest, Listening } from '../protocol/status.js'
 import { normalisePublicKey } from '../util/ed25519.js'
-import { socketPathOf } from '../util/socket-path.js'
+import { daemonSocketOf } from '../util/socket-path.js'
 import { checkpointFileOf, FileCheckpointStore, type CheckpointRecord, type CheckpointStore } from './checkpoint-store.js'
 import { ApprovalsClient, type WithApproval } from './approvals.js'
 import { CheckpointsClient, type CheckpointOptions, type CheckpointResult, type RewindOptions, type RewindResult } from './checkpoints.js'
@@ -66,7 +66,7 @@ export class Kosa8Client {
   constructor(options: Kosa8ClientOptions = {}) {
     const settings = readSettings()
     const home = options.home ?? settings.home
-    this.settings = { ...settings, home, socketPath: socketPathOf(home, 'daemon.sock'), remote: remoteOf(options, settings) }
+    this.settings = { ...settings, home, socketPath: daemonSocketOf(home), remote: remoteOf(options, settings) }
     this.connection = new DaemonConnection({ settings: this.settings, startsDaemon: options.startsDaemon ?? true })
     this.runs = new RunsClient(this.connection)
     this.approvals = new ApprovalsClient(this.connection)

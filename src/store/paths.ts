@@ -1,23 +1,13 @@
 /**
  * Every path of the state home, in one place.
  *
- * Owns: the layout on disk and where sockets go when the home's own path is too long for one. Does
- * not own: what the files hold. Made once by the entry files and handed down.
+ * Owns: the layout on disk. Does not own: what the files hold. Made once by the entry files and handed down.
  */
-import { createHash } from 'node:crypto'
 import { lstat, mkdir } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { CheckpointId, MachineId, ReservationId, RunId, SandboxName } from '../model/ids.js'
-
-/** Bytes of `sun_path` on Linux, less its final zero. */
-const SOCKET_PATH_BYTES_MAX = 107
-
-/** Longest of our socket paths below the home: `machines/m-<16 hex>/` and 24 bytes for a driver's own name. */
-const SOCKET_SUFFIX_BYTES = '/machines/m-0123456789abcdef/'.length + 24
-
-/** Fixed and short; TMPDIR differs between sessions of one user, who must all find the same sockets. */
-const SHORT_ROOT = '/tmp'
+import { daemonSocketOf, SHORT_ROOT, socketRootOf } from '../util/socket-path.js'
 
 /** The layout of one state home; every path is absolute. */
 export interface Paths {
@@ -62,7 +52,7 @@ export interface Paths {
  * @param imagesDirectory where base images lie, `<home>/images` by default
  */
 export function createPaths(home: string, imagesDirectory?: string): Paths {
-  const socketRoot = chooseSocketRoot(home)
+  const socketRoot = socketRootOf(home)
   const inHome = (...parts: string[]): string => path.join(home, ...parts)
   return {
     home,
@@ -76,7 +66,7 @@ export function createPaths(home: string, imagesDirectory?: string): Paths {
     approvals: inHome('approvals'),
     redis: inHome('redis'),
     redisSocket: path.join(socketRoot, 'redis', 'redis.sock'),
-    daemonSocket: path.join(socketRoot, 'daemon.sock'),
+    daemonSocket: daemonSocketOf(home),
     daemonRecord: inHome('daemon.json'),
     daemonLog: inHome('daemon.log'),
     token: inHome('token'),
@@ -104,15 +94,9 @@ export async function preparePaths(paths: Paths): Promise<void> {
   }
   const folders = [
     paths.images, paths.layers, paths.checkpoints, paths.sandboxes, paths.machines, paths.runs, paths.reservations,
-    paths.approvals,     paths.redis, path.dirname(paths.redisSocket), path.join(paths.socketRoot, 'machines'),
+    paths.approvals, paths.redis, path.dirname(paths.redisSocket), path.join(paths.socketRoot, 'machines'),
   ]
   for (const folder of folders) await mkdir(folder, { recursive: true, mode: 0o700 })
-}
-
-function chooseSocketRoot(home: string): string {
-  if (Buffer.byteLength(home) + SOCKET_SUFFIX_BYTES <= SOCKET_PATH_BYTES_MAX) return home
-  const hash = createHash('sha256').update(home).digest('hex').slice(0, 16)
-  return path.join(SHORT_ROOT, `kosa8-${hash}`)
 }
 
 /** In a folder like /tmp somebody else may have made the one we are going to trust. */

@@ -2,6 +2,7 @@ import { chmod, mkdtemp, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { readSettings } from '../../src/config/environment.js'
 import { createMachineId, type RunId } from '../../src/model/ids.js'
 import { createPaths, preparePaths } from '../../src/store/paths.js'
 
@@ -22,6 +23,11 @@ describe('the layout of the state home', () => {
     for (const socket of [longest, paths.daemonSocket, paths.redisSocket]) {
       expect(Buffer.byteLength(socket)).toBeLessThanOrEqual(107)
     }
+  })
+
+  it.each([20, 53, 54, 80, 95, 96, 200])('is where clients look for the daemon too, with a home of %i bytes', (length) => {
+    const home = `/${'h'.repeat(length - 1)}`
+    expect(readSettings({ KOSA8_HOME: home }).socketPath).toBe(createPaths(home).daemonSocket)
   })
 
   it('gives two long homes two socket folders, and one home always the same', () => {
