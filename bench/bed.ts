@@ -16,6 +16,8 @@ import type { MachineSnapshot } from '../src/hypervisor/driver.js'
 import { createDriver } from '../src/hypervisor/registry.js'
 import { resolveImage } from '../src/image/store.js'
 import type { ReservationId, SandboxName } from '../src/model/ids.js'
+import { NO_PROXIES } from '../src/model/egress.js'
+import { Gateways } from '../src/orchestrator/gateways.js'
 import { Sandboxes } from '../src/orchestrator/sandboxes.js'
 import { SandboxHost } from '../src/sandbox/sandbox-host.js'
 import type { Sandbox } from '../src/sandbox/sandbox.js'
@@ -74,6 +76,7 @@ export async function makeBed(cleanup: CleanupStack, signal: AbortSignal): Promi
   cleanup.defer('end the machines', () => host.reapWhere(() => true, { ownerMayLive: true }))
   const sandboxes = new Sandboxes({
     host, store: new SandboxStore(paths), machines, paths, clock: systemClock, caBundle: null,
+    gateways: new Gateways(NO_PROXIES, () => undefined),
     catalog: new CheckpointCatalog({ checkpoints: paths.checkpoints, layers: paths.layers }),
     reserve: async (holder) => ({
       id: 'bench' as ReservationId, holder, bytes: 0, kind: 'sandbox', owner: ownProcessIdentity(), createdAt: new Date().toISOString(),
@@ -88,7 +91,7 @@ export async function makeBed(cleanup: CleanupStack, signal: AbortSignal): Promi
   await runFirstCommand(source.session)
   const { manifest } = await sandboxes.checkpoint(SOURCE, { label: null })
   const snapshot = snapshotOf(manifest, new CheckpointCatalog({ checkpoints: paths.checkpoints, layers: paths.layers }))
-  const clone = (): Promise<Sandbox> => host.clone({ snapshot, hostname: 'bench-clone', purpose: PURPOSE })
+  const clone = (): Promise<Sandbox> => host.clone({ snapshot, hostname: 'bench-clone', gateway: null, purpose: PURPOSE })
   const bootCommand = await readCommandLine(source.machine.handle.pid)
   const first = await clone()
   const cloneCommand = await readCommandLine(first.machine.handle.pid)
@@ -96,7 +99,7 @@ export async function makeBed(cleanup: CleanupStack, signal: AbortSignal): Promi
   return {
     scratch, driver, sandboxes, host, source: SOURCE, checkpoint: manifest, snapshot, layers: paths.layers, bootCommand, cloneCommand,
     signal, clone,
-    boot: () => host.boot({ image, shape: snapshot.shape, hostname: 'bench-boot', purpose: PURPOSE }),
+    boot: () => host.boot({ image, shape: snapshot.shape, hostname: 'bench-boot', gateway: null, purpose: PURPOSE }),
   }
 }
 

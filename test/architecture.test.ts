@@ -23,12 +23,13 @@ const RULES: Record<string, string[]> = {
   'src/admission': ['src/model', 'src/errors', 'src/util'],
   'src/queue': ['src/model', 'src/errors', 'src/util'],
   'src/store': ['src/model', 'src/errors', 'src/util'],
+  'src/egress': ['src/model', 'src/errors', 'src/util'],
   'src/compare': ['src/model', 'src/util'],
   'src/report': ['src/compare', 'src/model', 'src/util'],
   'src/sandbox': ['src/hypervisor/driver', 'src/guest', 'src/checkpoint', 'src/store', 'src/model', 'src/errors', 'src/util'],
   'src/orchestrator': [
     'src/sandbox', 'src/hypervisor/driver', 'src/guest', 'src/image', 'src/checkpoint', 'src/git', 'src/results', 'src/admission',
-    'src/queue', 'src/store', 'src/compare', 'src/report', 'src/protocol', 'src/model', 'src/errors', 'src/util',
+    'src/egress', 'src/queue', 'src/store', 'src/compare', 'src/report', 'src/protocol', 'src/model', 'src/errors', 'src/util',
   ],
   'src/daemon': [
     'src/orchestrator', 'src/sandbox', 'src/hypervisor', 'src/guest', 'src/image', 'src/checkpoint', 'src/git', 'src/admission',

@@ -13,7 +13,7 @@ const TRIALS_PER_PROCESSOR = 2
 export async function workOnTrials(worker: Worker): Promise<void> {
   const { catalog } = worker
   const trials = new TrialWorker({
-    queue: worker.queue, runs: worker.runs, paths: worker.paths, host: worker.host,
+    queue: worker.queue, runs: worker.runs, paths: worker.paths, host: worker.host, hostProxies: worker.hostProxies,
     reservations: worker.reservations, name: worker.name,
     loadSnapshot: async (plan) => snapshotOf(await catalog.load(plan.sandbox as SandboxName, plan.checkpoint.id as CheckpointId), catalog),
     processorsMax: TRIALS_PER_PROCESSOR * availableParallelism(),

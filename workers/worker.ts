@@ -9,6 +9,7 @@ import type { Logger } from 'pino'
 import { z } from 'zod'
 import { CheckpointCatalog } from '../src/checkpoint/catalog.js'
 import type { Settings } from '../src/config/environment.js'
+import type { HostProxies } from '../src/model/egress.js'
 import { createDriver } from '../src/hypervisor/registry.js'
 import { openHostQueue } from '../src/orchestrator/host-queue.js'
 import { ReservationClient } from '../src/orchestrator/reservation-client.js'
@@ -33,6 +34,7 @@ export interface Worker {
   runs: RunStore
   catalog: CheckpointCatalog
   host: SandboxHost
+  hostProxies: HostProxies
   queue: RunQueue
   reservations: ReservationClient
   name: string
@@ -56,7 +58,7 @@ export async function createWorker(settings: Settings, log: Logger, stop: AbortC
     probeImage: async () => null,
   })
   const worker: Worker = {
-    paths, runs, log, signal: stop.signal,
+    paths, runs, log, signal: stop.signal, hostProxies: settings.hostProxies,
     catalog: new CheckpointCatalog({ checkpoints: paths.checkpoints, layers: paths.layers }),
     host: new SandboxHost({ driver, paths, machines, owner, clock: systemClock }),
     queue: await openHostQueue({ redisUrl: settings.redisUrl, paths, journal: runs }),

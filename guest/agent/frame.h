@@ -32,6 +32,7 @@ enum frame_type {
   TYPE_QUIESCE = 0x0b,
   TYPE_THAW = 0x0c,
   TYPE_RELEASE = 0x0d,
+  TYPE_LISTEN = 0x0e,
   TYPE_HELLO_ACK = 0x81,
   TYPE_STARTED = 0x82,
   TYPE_START_FAILED = 0x83,
@@ -42,6 +43,8 @@ enum frame_type {
   TYPE_QUIESCED = 0x88,
   TYPE_THAWED = 0x89,
   TYPE_DONE = 0x8a,
+  TYPE_LISTENING = 0x8b,
+  TYPE_CONNECTED = 0x8c,
 };
 
 /* Flag of an EXEC frame: the request goes on in the next frame. */

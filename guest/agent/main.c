@@ -26,6 +26,7 @@
 #include "identity.h"
 #include "message.h"
 #include "outbox.h"
+#include "relay.h"
 #include "stream.h"
 #include "system.h"
 
@@ -33,7 +34,7 @@ enum { PROTOCOL_VERSION = 1, FREEZE_LIMIT_MS = 500, EVENTS_MAX = 64, PING_MAX = 
 /* Tokens of the two descriptors that belong to no stream; those of streams are addresses. */
 enum { TOKEN_PORT = 1, TOKEN_CHILDREN = 2 };
 /* Flags of HELLO_ACK. */
-enum { ACK_FROZEN = 1, ACK_CGROUPS = 2, ACK_INIT = 4 };
+enum { ACK_FROZEN = 1, ACK_CGROUPS = 2, ACK_INIT = 4, ACK_LISTENING = 8 };
 
 static bool is_init, is_frozen, has_session;
 static int port_fd, children_fd, loop_fd;
@@ -51,6 +52,7 @@ static void answer_hello(const struct frame *frame) {
   uint8_t nonce[NONCE_BYTES];
   memcpy(nonce, frame->payload, NONCE_BYTES);
   streams_detach();
+  relays_reset();
   outbox_truncate();
   exec_stream = 0;
   has_session = true;
@@ -60,7 +62,8 @@ static void answer_hello(const struct frame *frame) {
   put_u32(payload + 20, FRAME_PAYLOAD_MAX);
   put_u32(payload + 24, STDIN_WINDOW);
   put_u32(payload + 28, STREAMS_MAX);
-  put_u32(payload + 32, (is_frozen ? ACK_FROZEN : 0) | (groups_are_cgroups() ? ACK_CGROUPS : 0) | (is_init ? ACK_INIT : 0));
+  put_u32(payload + 32, (is_frozen ? ACK_FROZEN : 0) | (groups_are_cgroups() ? ACK_CGROUPS : 0) |
+                          (is_init ? ACK_INIT : 0) | (relays_are_listening() ? ACK_LISTENING : 0));
   uname(&system);
   size_t length = strlen(system.release) + 1;
   put_u32(payload + 36, (uint32_t)length);
@@ -122,6 +125,13 @@ static void answer_ping(const struct frame *frame) {
   outbox_add(TYPE_PONG, 0, frame->stream, length);
 }
 
+static void answer_listen(const struct frame *frame) {
+  uint16_t port;
+  bool good = decode_listen(frame->payload, frame->length, &port);
+  put_u32(outbox_payload(), (uint32_t)(good ? relays_listen(port) : EINVAL));
+  outbox_add(TYPE_LISTENING, 0, frame->stream, 4);
+}
+
 /* A stream the host does not know to be gone yet is no error: its messages are dropped. */
 static void dispatch_to_stream(const struct frame *frame) {
   struct stream *stream = stream_find(frame->stream);
@@ -154,7 +164,8 @@ static void dispatch(const struct frame *frame) {
     case TYPE_QUIESCE: return answer_freeze(frame, true);
     case TYPE_THAW: return answer_freeze(frame, false);
     case TYPE_PING: return answer_ping(frame);
-    default: return dispatch_to_stream(frame);
+    case TYPE_LISTEN: return answer_listen(frame);
+    default: return frame->stream >= RELAY_STREAMS ? relays_receive(frame) : dispatch_to_stream(frame);
   }
 }
 
@@ -169,6 +180,7 @@ static _Noreturn void end_serving(void) {
 static void end_session(void) {
   if (!has_session) return;
   streams_detach();
+  relays_reset();
   outbox_truncate();
   has_session = false;
 }
@@ -221,14 +233,19 @@ static void wait_for_events(bool is_busy) {
     uint64_t token = events[i].data.u64;
     if (token == TOKEN_PORT) port_readable = port_writable = true;
     else if (token == TOKEN_CHILDREN) reap_children();
+    else if (relays_own_event(token)) relays_on_event(token, events[i].events);
     else streams_on_event(token, events[i].events);
   }
 }
 
 static _Noreturn void serve(void) {
-  for (;;) {
+  for (bool relays_first = false;; relays_first = !relays_first) {
     bool done = read_port();
+    /* In turn, as who comes first may fill the outbox. While frozen the channel stays at a frame boundary. */
+    bool relays_go = has_session && !is_frozen;
+    if (relays_first && relays_go) done |= relays_step();
     done |= streams_step(is_frozen);
+    if (!relays_first && relays_go) done |= relays_step();
     done |= write_port();
     if (!done && streams_are_none()) group_keep_spare();
     wait_for_events(done);
@@ -251,6 +268,7 @@ static void prepare_loop(void) {
   children_fd = signalfd(-1, &children, SFD_NONBLOCK | SFD_CLOEXEC);
   loop_fd = epoll_create1(EPOLL_CLOEXEC);
   streams_init(loop_fd);
+  relays_init(loop_fd);
   /* Edge-triggered: a port without a host would be ready all the time. */
   watch(port_fd, TOKEN_PORT, EPOLLIN | EPOLLOUT | EPOLLET);
   watch(children_fd, TOKEN_CHILDREN, EPOLLIN);

@@ -102,3 +102,9 @@ bool decode_identity(const uint8_t *bytes, size_t count, struct identity_request
          is_name(request->machine_id, MACHINE_ID_LENGTH, hex) &&
          strlen(request->machine_id) == MACHINE_ID_LENGTH && is_name(request->clone_id, CLONE_ID_MAX, words);
 }
+
+bool decode_listen(const uint8_t *bytes, size_t count, uint16_t *port) {
+  struct reader reader = {bytes, count, false};
+  *port = take_u16(&reader);
+  return !reader.bad && reader.left == 0;
+}

@@ -41,6 +41,7 @@ struct identity_request {
 bool decode_exec(const uint8_t *bytes, size_t count, struct exec_request *request);
 void free_exec(struct exec_request *request);
 bool decode_identity(const uint8_t *bytes, size_t count, struct identity_request *request);
+bool decode_listen(const uint8_t *bytes, size_t count, uint16_t *port);
 
 static inline uint16_t get_u16(const uint8_t *p) {
   return (uint16_t)(p[0] | p[1] << 8);

@@ -16,6 +16,7 @@
 
 #include "account.h"
 #include "applet.h"
+#include "relay.h"
 #include "system.h"
 
 enum { STATUS_FD = 3 };
@@ -129,11 +130,16 @@ static const char **build_environment(const struct exec_request *request, const 
     request->flags & EXEC_PTY ? "TERM=xterm-256color" : NULL,
   };
   const size_t default_count = sizeof defaults / sizeof *defaults;
+  const char *const *proxies = relays_environment();
+  size_t proxy_count = 0;
+  while (proxies[proxy_count] != NULL) proxy_count++;
   if (!read_file_at(AT_FDCWD, ENVIRONMENT_FILE, image, sizeof image)) image[0] = 0;
-  const char **environment = calloc(request->envc + count_lines(image) + default_count + 2, sizeof *environment);
+  const char **environment = calloc(request->envc + proxy_count + count_lines(image) + default_count + 2, sizeof *environment);
   size_t count = 0;
   if (environment == NULL) return NULL;
   for (uint32_t i = 0; i < request->envc; i++) environment[count++] = request->env[i];
+  /* Before the image's: it cannot know the way out of this machine. */
+  for (size_t i = 0; i < proxy_count; i++) count = add_if_unset(environment, count, proxies[i]);
   for (char *rest = image, *line; (line = strsep(&rest, "\n")) != NULL;) {
     if (line[0] != '=' && strchr(line, '=') != NULL) count = add_if_unset(environment, count, line);
   }

@@ -16,6 +16,7 @@
 #include "group.h"
 #include "outbox.h"
 #include "process.h"
+#include "relay.h"
 #include "system.h"
 
 enum { CLOSE_LIMIT_MS = 5000, CLOSE_POLL_MS = 20, COMM_MAX = 16, PF_EXITING = 4 };
@@ -114,7 +115,7 @@ static struct stream *create_stream(uint32_t id, const struct exec_request *requ
 void stream_open(uint32_t id, const struct exec_request *request) {
   struct process process;
   struct start_failure failure;
-  if (id == 0 || stream_find(id) != NULL) return stream_refuse(id, EEXIST, "stream number");
+  if (id == 0 || id >= RELAY_STREAMS || stream_find(id) != NULL) return stream_refuse(id, EEXIST, "stream number");
   if (attached_count >= STREAMS_MAX || total_count >= STREAMS_TOTAL_MAX) return stream_refuse(id, EAGAIN, "too many commands");
   if (!start_process(request, &process, &failure)) return stream_refuse(id, failure.error, failure.step);
   struct stream *stream = create_stream(id, request, &process);

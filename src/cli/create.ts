@@ -6,7 +6,7 @@ import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { CreateSandboxOptions } from '../sdk/client.js'
 import { readSandboxDefaults } from '../sdk/sandbox-defaults.js'
 import type { CommandTools } from './host.js'
-import { diskOption, egressOption, memoryOption, processesOption, wholeNumberOption } from './options.js'
+import { diskOption, EGRESS_HELP, egressOption, memoryOption, processesOption, wholeNumberOption } from './options.js'
 import { defineVerb, type Cli, type CommonOptions } from './verb.js'
 
 interface CreateOptions extends CommonOptions {
@@ -15,7 +15,7 @@ interface CreateOptions extends CommonOptions {
   cpus?: number
   disk?: number
   pids?: number
-  egress?: 'deny' | 'allow'
+  egress?: string
   repo?: string
   approvals?: string
 }
@@ -24,14 +24,14 @@ interface CreateOptions extends CommonOptions {
 export function addCreate(cli: Cli, program: Command): void {
   defineVerb<CreateOptions>(cli, program, 'create <name>', {
     summary: 'Create a sandbox: a virtual machine of its own, running.',
-    examples: ['kosa8 create db --mem 512M', 'kosa8 create web --repo . --image node'],
+    examples: ['kosa8 create db --mem 512M', 'kosa8 create web --repo . --image node', 'kosa8 create web --egress registry.example,*.example.org'],
   }, create)
     .option('--image <name>', 'base image (default: base, or what the repository asks for)')
     .option('--mem <size>', 'memory, e.g. 512M or 2G', memoryOption)
     .option('--cpus <n>', 'virtual processors', wholeNumberOption(1, 64))
     .option('--disk <size>', 'size of its disk, e.g. 20G (default: what the image has)', diskOption)
     .option('--pids <n>', 'processes of all its commands together, threads counted (default: 4096)', processesOption)
-    .option('--egress <rule>', 'what it may reach: deny or allow', egressOption)
+    .option('--egress <rule>', EGRESS_HELP, egressOption)
     .option('--repo <dir>', 'repository to put into its workspace')
     .option('--approvals <file>', 'public key: rewinding, removing and changing egress then need an approval signed with its private key')
 }

@@ -8,7 +8,7 @@ import { followRun, type FollowedRun } from './follow-run.js'
 import { exitStatusOf } from './exit-status.js'
 import { SIGNAL_STATUS, type CommandTools } from './host.js'
 import {
-  diskOption, durationOption, egressOption, listOption, matrixOption, memoryOption, parallelOption, processesOption,
+  diskOption, durationOption, EGRESS_HELP, egressOption, listOption, matrixOption, memoryOption, parallelOption, processesOption,
   repeatedOption, wholeNumberOption,
 } from './options.js'
 import { defineVerb, type Cli, type CommonOptions } from './verb.js'
@@ -48,7 +48,7 @@ export function addFork(cli: Cli, program: Command): void {
     .option('--cpus <n>', 'its virtual processors', wholeNumberOption(1, 64))
     .option('--disk <size>', 'size of its disk, e.g. 20G', diskOption)
     .option('--pids <n>', 'processes of all its commands together', processesOption)
-    .option('--egress <rule>', 'what it may reach: deny or allow', egressOption)
+    .option('--egress <rule>', EGRESS_HELP, egressOption)
 }
 
 async function fork(tools: CommandTools, [name]: string[], options: ForkFlags): Promise<number> {

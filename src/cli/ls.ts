@@ -4,6 +4,9 @@ import { layOutTable } from '../report/table.js'
 import type { CommandTools } from './host.js'
 import { defineVerb, type Cli, type CommonOptions } from './verb.js'
 
+/** Characters of a list of hosts that are shown. */
+const EGRESS_LENGTH_MAX = 30
+
 /** Adds the verb. */
 export function addLs(cli: Cli, program: Command): void {
   defineVerb(cli, program, 'ls', { summary: 'List sandboxes.', examples: ['kosa8 ls', 'kosa8 ls --json'] }, list)
@@ -15,19 +18,25 @@ async function list({ client, host, output }: CommandTools, _args: string[], opt
     output.printJson(sandboxes)
     return 0
   }
-  const head = ['name', 'state', 'image', 'memory', 'private', 'cpus', 'disk', 'pids', 'egress', 'repository']
+  const head = ['name', 'state', 'image', 'memory', 'private', 'cpus', 'disk', 'pids', 'egress', 'blocked', 'repository']
   const rows = sandboxes.map((each) => [
     each.name, each.state, each.image, `${each.memoryMib} MiB`, toMib(each.privateBytes), String(each.cpus),
-    each.diskMib === null ? '–' : toGib(each.diskMib), String(each.processesMax), each.egress, each.repository ?? '–',
+    each.diskMib === null ? '–' : toGib(each.diskMib), String(each.processesMax), shorten(each.egress),
+    String(each.blocked.reduce((sum, { count }) => sum + count, 0) || '–'), each.repository ?? '–',
   ])
   const cells = [head, ...rows].map((row) => row.map((text) => ({ text })))
-  const layout = { columns: host.terminalSize().columns, colour: false, right: [3, 4, 5, 6, 7] }
+  const layout = { columns: host.terminalSize().columns, colour: false, right: [3, 4, 5, 6, 7, 9] }
   output.print(sandboxes.length === 0 ? 'no sandboxes yet' : layOutTable(cells, layout).join('\n'))
   return 0
 }
 
 function toGib(mib: number): string {
   return `${Number((mib / 1024).toFixed(1))} GiB`
+}
+
+/** A long list is shown in full by `kosa8 egress`. */
+function shorten(egress: string): string {
+  return egress.length <= EGRESS_LENGTH_MAX ? egress : `${egress.slice(0, EGRESS_LENGTH_MAX - 1)}…`
 }
 
 function toMib(bytes: number | null): string {

@@ -1,6 +1,7 @@
 /** Values of flags, from text to what they mean. Each throws commander's own error, which names the flag. */
 import { InvalidArgumentError } from 'commander'
 import type { Matrix } from '../config/project-defaults.js'
+import { formatEgress, parseEgress } from '../model/egress.js'
 import { parseDurationMs, parseMemoryMib } from '../config/units.js'
 import { DISK_MIB_MAX, MEMORY_MIB_MIN, PROCESSES_MAX_MAX, PROCESSES_MAX_MIN } from '../protocol/sandboxes.js'
 
@@ -45,10 +46,15 @@ export function parallelOption(text: string): number | null {
   return text === 'auto' ? null : wholeNumberOption(1, 256)(text)
 }
 
-/** "deny" or "allow". */
-export function egressOption(text: string): 'deny' | 'allow' {
-  if (text === 'deny' || text === 'allow') return text
-  throw new InvalidArgumentError(/[.:,]/.test(text) ? 'a list of hosts is not supported yet: use deny or allow' : 'use deny or allow')
+export const EGRESS_HELP = 'what it may reach: deny, allow, or hosts, e.g. registry.example,*.example.org:8443'
+
+/** "deny", "allow" or a list of hosts, as a rule's normal form. */
+export function egressOption(text: string): string {
+  try {
+    return formatEgress(parseEgress(text))
+  } catch (error) {
+    throw new InvalidArgumentError((error as Error).message)
+  }
 }
 
 /** "a,b,c"; white space around names is dropped, an empty text is no name. */

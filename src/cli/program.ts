@@ -15,6 +15,7 @@ import { addCreate } from './create.js'
 import { addDaemon } from './daemon.js'
 import { addDiff } from './diff.js'
 import { addDoctor } from './doctor.js'
+import { addEgress } from './egress.js'
 import { addExec } from './exec.js'
 import { addFork } from './fork.js'
 import { Output, type CliHost } from './host.js'
@@ -30,8 +31,8 @@ import type { Cli } from './verb.js'
 
 /** Every verb, in the order help lists them. */
 const VERBS = [
-  addFork, addRuns, addReport, addDiff, addApply, addCreate, addLs, addExec, addShell, addCp, addRm, addCheckpoint, addRewind,
-  addApprove, addImage, addDaemon, addDoctor, addCompletion, addMcp,
+  addFork, addRuns, addReport, addDiff, addApply, addCreate, addLs, addExec, addShell, addCp, addRm, addEgress, addCheckpoint,
+  addRewind, addApprove, addImage, addDaemon, addDoctor, addCompletion, addMcp,
 ]
 
 /** Runs one command line (without node and script) and returns its exit status. */

@@ -8,6 +8,7 @@ import { readFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import path from 'node:path'
 import { Kosa8Error } from '../errors/kosa8-error.js'
+import type { HostProxies } from '../model/egress.js'
 import { parseDaemonUrl, type RemoteDaemon } from '../model/remote-daemon.js'
 import { daemonSocketOf } from '../util/socket-path.js'
 import { parseMemoryMib } from './units.js'
@@ -28,6 +29,8 @@ export interface Settings {
   memoryBudgetBytes: number | null
   /** Certificates beyond the usual that guests with network access are to trust: NODE_EXTRA_CA_CERTS or SSL_CERT_FILE. */
   caBundle: string | null
+  /** Proxies the host itself goes out through: HTTP_PROXY, HTTPS_PROXY, NO_PROXY, in lower case first. */
+  hostProxies: HostProxies
   /** NO_COLOR is set. */
   noColor: boolean
   /** CI is set: progress is printed as plain lines. */
@@ -48,6 +51,11 @@ export function readSettings(environment: NodeJS.ProcessEnv = process.env): Sett
     redisUrl: readRedisUrl(environment),
     memoryBudgetBytes: readMemoryBudget(environment),
     caBundle: readPath(environment, 'NODE_EXTRA_CA_CERTS') ?? readPath(environment, 'SSL_CERT_FILE'),
+    hostProxies: {
+      http: readProxy(environment, 'HTTP_PROXY'),
+      https: readProxy(environment, 'HTTPS_PROXY'),
+      except: (readEither(environment, 'NO_PROXY') ?? '').split(','),
+    },
     noColor: isSet(environment['NO_COLOR']),
     isCi: isSet(environment['CI']) && environment['CI'] !== 'false',
   }
@@ -90,6 +98,21 @@ function readTokenFile(environment: NodeJS.ProcessEnv): string {
   } catch (cause) {
     throw new Kosa8Error('CONFIG_INVALID', `KOSA8_TOKEN_FILE cannot be read: ${(cause as Error).message}`, { cause })
   }
+}
+
+/** As curl has it: the name in lower case goes before, and a scheme may be left out. */
+function readProxy(environment: NodeJS.ProcessEnv, name: string): string | null {
+  const value = readEither(environment, name)
+  if (value === null) return null
+  const url = /^[a-z][a-z0-9+.-]*:\/\//i.test(value) ? value : `http://${value}`
+  // The address may hold a password: it is not repeated.
+  if (!URL.canParse(url)) throw new Kosa8Error('CONFIG_INVALID', `${name} is no URL of a proxy`)
+  return url
+}
+
+function readEither(environment: NodeJS.ProcessEnv, name: string): string | null {
+  const value = environment[name.toLowerCase()] ?? environment[name]
+  return isSet(value) ? value as string : null
 }
 
 function readMemoryBudget(environment: NodeJS.ProcessEnv): number | null {

@@ -21,7 +21,8 @@ export interface ProjectSettings {
   diskMib: number | undefined
   /** Undefined: what every sandbox gets. */
   processesMax: number | undefined
-  egress: 'deny' | 'allow'
+  /** A rule's normal form. */
+  egress: string
   setup: string | null
   test: TestPlan | null
   /** Limit of one trial. */
@@ -48,7 +49,7 @@ export async function resolveProject(project: ProjectFile, folder: string): Prom
     cpus: project.cpus ?? DEFAULT_CPUS,
     diskMib: (project.disk === undefined ? null : parseMemoryMib(project.disk)) ?? undefined,
     processesMax: project.pids,
-    egress: project.egress ?? 'deny',
+    egress: [project.egress ?? 'deny'].flat().join(','),
     setup: project.setup ?? null,
     test: resolveTest(project.test, packageFile),
     timeoutMs: durationOr(project.timeout, DEFAULT_TRIAL_TIMEOUT_MS),

@@ -5,6 +5,7 @@
  * file (`project-file.ts`) nor what an approach becomes (`approaches.ts`).
  */
 import { z } from 'zod'
+import { egressSchema } from '../model/egress.js'
 import { approachNameSchema } from '../model/ids.js'
 import { parseDurationMs, parseMemoryMib } from './units.js'
 
@@ -35,11 +36,8 @@ const testSchema = z.strictObject({
   files: globsSchema.optional().describe('Further globs of test files, which are put back before the deciding run.'),
 })
 
-const egressSchema = z.enum(['deny', 'allow'], {
-  error: ({ input }) => (Array.isArray(input) || /[.:,]/.test(String(input))
-    ? 'a list of hosts is not supported yet: use deny or allow'
-    : 'use deny or allow'),
-})
+const hostsSchema = z.array(egressSchema).min(1)
+  .refine((hosts) => hosts.length === 1 || !hosts.some((host) => host === 'deny' || host === 'allow'), 'deny and allow stand alone')
 
 const approachSchema = z.looseObject({
   strategy: z.string().min(1).describe('A built-in strategy (script, patch, command) or the path of a module.'),
@@ -51,7 +49,8 @@ export const projectSchema = z.strictObject({
   cpus: z.int().min(1).max(64).optional().describe('Virtual processors; 1 when absent.'),
   disk: memorySchema.optional().describe('Size of the disk; the image\'s when absent, and not below it.'),
   pids: z.int().min(16).max(32768).optional().describe('Processes of all commands together, threads counted; 4096 when absent.'),
-  egress: egressSchema.optional().describe('What the machine may reach: deny (the default) or allow.'),
+  egress: z.union([egressSchema, hostsSchema]).optional()
+    .describe('What the machine may reach: deny (the default), allow, or hosts, each with or without :port.'),
   setup: z.string().min(1).optional().describe('Shell command, run once before the checkpoint.'),
   test: z.union([z.string().min(1), testSchema]).optional().describe('How the tests are run.'),
   timeout: durationSchema.optional().describe('Limit of one trial; 30m when absent.'),

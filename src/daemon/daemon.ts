@@ -14,6 +14,7 @@ import { createDriver, type Drivers } from '../hypervisor/registry.js'
 import { removeAbandonedScratch } from '../git/scratch.js'
 import { resolveImage } from '../image/store.js'
 import type { SandboxName } from '../model/ids.js'
+import { Gateways } from '../orchestrator/gateways.js'
 import { openHostQueue } from '../orchestrator/host-queue.js'
 import { Sandboxes } from '../orchestrator/sandboxes.js'
 import { BUILD, VERSION } from '../protocol/status.js'
@@ -82,7 +83,9 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
   })
   const sandboxes = new Sandboxes({
     host: host.sandboxHost, store: host.sandboxStore, machines: host.machines, catalog: host.catalog, paths, clock: systemClock,
-    caBundle: settings.caBundle, reserve: (name, memoryMib, wait) => book.reserveSandbox(name, memoryMib, wait),
+    caBundle: settings.caBundle,
+    gateways: new Gateways(settings.hostProxies, (name, attempt) => log.info({ sandbox: name, ...attempt }, 'egress blocked')),
+    reserve: (name, memoryMib, wait) => book.reserveSandbox(name, memoryMib, wait),
     release: (id) => book.release(id), onError,
   })
   await sandboxes.recover(host.promised.filter(({ kind }) => kind === 'sandbox'), { isAlone: !await worker.isAlive() })

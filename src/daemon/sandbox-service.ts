@@ -52,6 +52,11 @@ export class SandboxCalls implements SandboxService {
     await this.sandboxes.delete(name as SandboxName)
   }
 
+  async setEgress(name: string, egress: string): Promise<SandboxDescription> {
+    await this.sandboxes.setEgress(name as SandboxName, egress)
+    return this.get(name)
+  }
+
   async exec(name: string, request: ExecRequest): Promise<GuestProcess> {
     const sandbox = await this.sandboxes.machineOf(name as SandboxName)
     const { repository, workingDirectory } = await this.sandboxes.read(name as SandboxName)
@@ -102,7 +107,8 @@ export class SandboxCalls implements SandboxService {
     const measured = await machine?.inspect().catch(() => null)
     const state = measured === undefined || measured === null ? this.sandboxes.stateOf(record.name) : measured.isRunning ? 'running' : 'paused'
     return {
-      name: record.name, image: record.image, memoryMib: record.shape.memoryMib, cpus: record.shape.cpus, egress: record.egress,
+      name: record.name, image: record.image, memoryMib: record.shape.memoryMib, cpus: record.shape.cpus,
+      egress: record.egress, blocked: this.sandboxes.blockedOf(record.name),
       diskMib: record.shape.diskMib, processesMax: record.shape.processesMax,
       state, createdAt: record.createdAt, repository: record.repository?.hostPath ?? null,
       approvals: record.approvals === null ? null : fingerprintOf(record.approvals), privateBytes: measured?.privateBytes ?? null,

@@ -50,6 +50,8 @@ export interface SandboxService {
   readFile(name: string, path: string): Promise<Readable>
   /** `mode` are permission bits; 0o644 by default. */
   writeFile(name: string, path: string, content: Readable, mode: number | undefined, signal: AbortSignal): Promise<void>
+  /** Changes the rule of a sandbox, running or not. @throws EGRESS_FIXED from or to `allow`. */
+  setEgress(name: string, egress: string): Promise<SandboxDescription>
   /** Makes named clones of a running sandbox, which goes on; one entry per name, in their order. */
   fork(name: string, names: string[]): Promise<ForkedSandboxEntry[]>
   snapshot(name: string, request: CreateSnapshotRequest): Promise<SnapshotDescription>

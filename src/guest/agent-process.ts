@@ -186,6 +186,7 @@ export class AgentProcess implements GuestProcess {
 }
 
 const ERRNO_TEXT: Record<number, string> = {
+  98: 'the address is in use',
   1: 'not permitted', 2: 'no such file or directory', 7: 'argument list too long', 8: 'not an executable format',
   11: 'too many at the same time', 12: 'out of memory', 13: 'permission denied', 17: 'already there', 20: 'not a directory',
   21: 'is a directory', 22: 'not valid', 26: 'text file busy', 27: 'file too large', 28: 'no space left', 30: 'read-only file system',

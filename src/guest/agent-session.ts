@@ -1,7 +1,8 @@
 /**
  * A session with the guest agent over a byte channel: implements the contract in `session.ts`.
  *
- * Owns: the beginning (HELLO), the table of commands, requests with deadlines, the end. The guest is
+ * Owns: the beginning (HELLO), the table of commands, requests with deadlines, the end. Connections that the guest
+ * begins are in `guest-connections.ts`. The guest is
  * hostile: whatever it sends can end the session with GUEST_PROTOCOL and do nothing else.
  * Callers: `sandbox`, `workers`.
  */
@@ -10,14 +11,17 @@ import type { Duplex, Readable } from 'node:stream'
 import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 import { createDeferred, type Deferred } from '../util/deferred.js'
 import { AgentProcess, describeErrno } from './agent-process.js'
+import { GUEST_STREAMS, GuestConnections } from './guest-connections.js'
 import { listGuestFiles, readGuestFile, writeGuestFile } from './files.js'
 import {
   AckScanner, createProtocolError, encodeFrame, encodeHello, FLAG_MORE, FRAME_TYPE, FrameReader, NONCE_BYTES,
   PAYLOAD_BYTES_MAX, type Frame,
 } from './frames.js'
-import { decodeAck, decodeNumbers, decodeU32, encodeExec, encodeIdentity, encodeTimeOfDay, type AgentFacts } from './messages.js'
+import {
+  decodeAck, decodeNumbers, decodeU32, encodeExec, encodeIdentity, encodeTimeOfDay, encodeU16, type AgentFacts,
+} from './messages.js'
 import type {
-  GuestCommand, GuestFileEntry, GuestIdentity, GuestProcess, GuestSession, IdentityReport,
+  GuestCommand, GuestFileEntry, GuestGateway, GuestIdentity, GuestProcess, GuestSession, IdentityReport,
 } from './session.js'
 import { OUTPUT_WINDOW_BYTES } from './streams.js'
 
@@ -29,6 +33,8 @@ export interface SessionOptions {
   helloAgainMs?: number
   /** For every later answer (not for the end of a command); default 60,000. */
   requestTimeoutMs?: number
+  /** Takes the connections that programs make before `setGateway` is called: a restored guest may be listening. */
+  gateway?: GuestGateway | null
 }
 
 /** A session with what the agent said of itself. */
@@ -65,7 +71,7 @@ export async function openGuestSession(channel: Duplex, options: SessionOptions 
       if (found === null) return
       const facts = decodeAck(found.frame.payload)
       channel.off('data', onData)
-      acknowledged.resolve(new Session(channel, facts, options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS, found.rest))
+      acknowledged.resolve(new Session(channel, facts, options, found.rest))
     } catch (error) {
       acknowledged.reject(error)
     }
@@ -100,6 +106,9 @@ class Session implements AgentSession {
   private readonly processes = new Map<number, AgentProcess>()
   private readonly requests = new Map<number, { type: number; answer: Deferred<Buffer> }>()
   private readonly end_ = createDeferred<string>()
+  private readonly connections: GuestConnections
+  private readonly requestTimeoutMs: number
+  private isListening: boolean
   private roomWaiters: (() => void)[] = []
   private lastStream = 0
   private failure: Kosa8Error | null = null
@@ -107,10 +116,17 @@ class Session implements AgentSession {
   constructor(
     private readonly channel: Duplex,
     readonly facts: AgentFacts,
-    private readonly requestTimeoutMs: number,
+    options: SessionOptions,
     rest: Buffer,
   ) {
     this.ended = this.end_.promise
+    this.requestTimeoutMs = options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS
+    this.isListening = facts.isListening
+    this.connections = new GuestConnections({
+      send: (type, flags, stream, payload) => this.send(type, flags, stream, payload),
+      waitForRoom: (callback) => this.waitForRoom(callback),
+    })
+    this.connections.gateway = options.gateway ?? null
     channel.on('data', (chunk: Buffer) => this.receive(chunk))
     channel.on('drain', () => this.wakeWriters())
     channel.on('error', (error) => this.fail(createUnreachable(`the channel to the guest agent failed: ${error.message}`)))
@@ -184,6 +200,25 @@ class Session implements AgentSession {
     return report
   }
 
+  get hasGateway(): boolean {
+    return this.isListening && this.connections.gateway !== null
+  }
+
+  async setGateway(gateway: GuestGateway | null): Promise<boolean> {
+    this.connections.gateway = gateway
+    if (this.isListening === (gateway !== null)) return false
+    const answer = await this.request(FRAME_TYPE.listen, FRAME_TYPE.listening, 'an open port', encodeU16(gateway?.port ?? 0))
+    const errno = decodeU32(answer)
+    if (errno !== 0) {
+      this.connections.gateway = null
+      throw new Kosa8Error('GUEST_COMMAND_FAILED', `the guest cannot listen on port ${gateway?.port} of its loopback: ${describeErrno(errno)}`, {
+        hint: 'does a program of the guest have that port?', details: { errno },
+      })
+    }
+    this.isListening = gateway !== null
+    return true
+  }
+
   async ping(): Promise<void> {
     await this.request(FRAME_TYPE.ping, FRAME_TYPE.pong, 'a sign of life')
   }
@@ -253,6 +288,7 @@ class Session implements AgentSession {
       request.answer.resolve(Buffer.from(frame.payload))
       return
     }
+    if (frame.stream >= GUEST_STREAMS) return this.connections.receive(frame)
     const process = this.processes.get(frame.stream)
     if (process === undefined) throw createProtocolError('a frame for a command that is not there')
     process.receive(frame)
@@ -270,6 +306,7 @@ class Session implements AgentSession {
     this.requests.clear()
     for (const process of this.processes.values()) process.abandon(error)
     this.processes.clear()
+    this.connections.abandon(error)
     this.roomWaiters = []
     this.channel.destroy()
     this.end_.resolve(error.message)

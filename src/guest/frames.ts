@@ -22,9 +22,9 @@ const ACK_BYTES_MAX = 1024
 /** What a frame is about; numbers below 0x80 go to the guest, but DATA, EOF and CREDIT go both ways. */
 export const FRAME_TYPE = {
   hello: 0x01, exec: 0x02, data: 0x03, eof: 0x04, credit: 0x05, signal: 0x06, resize: 0x07, close: 0x08,
-  ping: 0x09, identity: 0x0a, quiesce: 0x0b, thaw: 0x0c, release: 0x0d,
+  ping: 0x09, identity: 0x0a, quiesce: 0x0b, thaw: 0x0c, release: 0x0d, listen: 0x0e,
   helloAck: 0x81, started: 0x82, startFailed: 0x83, exit: 0x84, closed: 0x85, pong: 0x86,
-  identityDone: 0x87, quiesced: 0x88, thawed: 0x89, done: 0x8a,
+  identityDone: 0x87, quiesced: 0x88, thawed: 0x89, done: 0x8a, listening: 0x8b, connected: 0x8c,
 } as const
 
 /** Flag of an EXEC frame: the request goes on in the next frame. */

@@ -17,6 +17,7 @@ const EXEC_PTY = 2
 const ACK_FROZEN = 1
 const ACK_CGROUPS = 2
 const ACK_INIT = 4
+const ACK_LISTENING = 8
 const ENTROPY_BYTES = 64
 /** Bounds of what an agent may offer as the window of a command's standard input. */
 const STDIN_WINDOW_MIN = 4 * 1024
@@ -35,6 +36,8 @@ export interface AgentFacts {
   hasCgroups: boolean
   /** The agent is a machine's init, not a test's child. */
   isInit: boolean
+  /** Its port for programs of the guest is open. */
+  isListening: boolean
   kernelRelease: string
 }
 
@@ -79,7 +82,8 @@ export function encodeSize(size: { rows: number; columns: number }): Buffer {
   return Buffer.concat([encodeU16(size.rows), encodeU16(size.columns)])
 }
 
-function encodeU16(value: number): Buffer {
+/** A payload of one number of 16 bits. */
+export function encodeU16(value: number): Buffer {
   const bytes = Buffer.allocUnsafe(2)
   bytes.writeUInt16LE(Math.min(Math.max(Math.trunc(value), 0), 0xffff))
   return bytes
@@ -154,7 +158,7 @@ export function decodeAck(payload: Buffer): AgentFacts {
   const has = (flag: number): boolean => (flags & flag) !== 0
   return {
     protocolVersion, stdinWindowBytes, commandsMax, kernelRelease,
-    isFrozen: has(ACK_FROZEN), hasCgroups: has(ACK_CGROUPS), isInit: has(ACK_INIT),
+    isFrozen: has(ACK_FROZEN), hasCgroups: has(ACK_CGROUPS), isInit: has(ACK_INIT), isListening: has(ACK_LISTENING),
   }
 }
 

@@ -4,7 +4,7 @@
  * Owns: the contract of a session. `agent-session.ts` implements it over a byte channel; the wire
  * format is in guest/PROTOCOL.md. A session ends with its channel; a restored machine gets a new one.
  */
-import type { Readable, Writable } from 'node:stream'
+import type { Duplex, Readable, Writable } from 'node:stream'
 
 /** A command to run in the guest, without a shell. */
 export interface GuestCommand {
@@ -77,6 +77,13 @@ export interface IdentityReport {
   machineIdSet: boolean
 }
 
+/** The way out of a guest without a network card: a port on its loopback, whose connections the host takes. */
+export interface GuestGateway {
+  readonly port: number
+  /** A program of the guest has connected. Whoever gets the connection bounds what comes of it. */
+  onConnection(connection: Duplex): void
+}
+
 /** A conversation with the agent of one machine. Every method rejects GUEST_UNREACHABLE once it has ended. */
 export interface GuestSession {
   /** Settles when the session has ended, with the reason; never rejects. */
@@ -100,6 +107,14 @@ export interface GuestSession {
   thaw(): Promise<void>
   /** Sets clock, randomness and names while everything is still frozen, then thaws. */
   repairIdentity(identity: GuestIdentity): Promise<IdentityReport>
+  /** Programs of the guest have a way out; commands find it by HTTP_PROXY and the like. */
+  readonly hasGateway: boolean
+  /**
+   * Opens the way out, or closes it (null), which resets what is open. Nothing is asked of a guest that is as wanted.
+   * @returns true when the guest's port had to be opened or closed
+   * @throws GUEST_COMMAND_FAILED when the guest cannot listen there.
+   */
+  setGateway(gateway: GuestGateway | null): Promise<boolean>
   /** Ends the session; commands in the guest go on, their output is drained. Whoever waits is told `reason`. */
   end(reason?: string): void
 }

@@ -1,30 +1,32 @@
 /**
- * The two ends of a command's byte streams, with credit: neither side ever holds more than a window.
+ * The two ends of the byte streams of a command or connection, with credit: neither side ever holds more than a window.
  *
  * Owns: translating between Node's backpressure and the protocol's credit. Does not own: frames.
- * Used by `agent-process.ts`.
+ * Used by `agent-process.ts` and `guest-connections.ts`.
  */
 import { Readable, Writable } from 'node:stream'
 import { createProtocolError, PAYLOAD_BYTES_MAX } from './frames.js'
 
-/** Bytes the guest may send ahead of the reader, per stream. */
+/** Bytes a command may send ahead of the reader, per stream. */
 export const OUTPUT_WINDOW_BYTES = 256 * 1024
 /** Chunks below this are copied, so that a few bytes do not keep a whole read of the channel alive. */
 const COPIED_BYTES_MAX = 4 * 1024
 
 const ignoreError = (): void => undefined
 
-/** Output of a command. What the reader does not take is not asked for; what it gave up is dropped. */
+/** What comes from the guest: output of a command, say. What the reader does not take is not asked for; what it gave up is dropped. */
 export class GuestOutput extends Readable {
   private queue: Buffer[] = []
   private head = 0
   private isWanted = false
-  private hasEnded = false
-  private outstanding = OUTPUT_WINDOW_BYTES
+  /** The guest has said that nothing follows. */
+  hasEnded = false
+  private outstanding: number
   private owed = 0
 
-  constructor(private readonly sendCredit: (bytes: number) => void) {
+  constructor(private readonly sendCredit: (bytes: number) => void, private readonly windowBytes = OUTPUT_WINDOW_BYTES) {
     super({ highWaterMark: 64 * 1024 })
+    this.outstanding = windowBytes
     this.on('error', ignoreError) // an unread stream of a lost session must not end the host
   }
 
@@ -85,7 +87,7 @@ export class GuestOutput extends Readable {
 
   private owe(bytes: number): void {
     this.owed += bytes
-    if (this.hasEnded || this.owed < OUTPUT_WINDOW_BYTES / 4) return
+    if (this.hasEnded || this.owed < this.windowBytes / 4) return
     this.outstanding += this.owed
     this.sendCredit(this.owed)
     this.owed = 0
@@ -100,7 +102,7 @@ export interface InputLink {
   waitForRoom(callback: () => void): boolean
 }
 
-/** Standard input of a command: a write completes when the channel has taken it within the window. */
+/** What goes to the guest, such as the standard input of a command: a write completes when the channel has taken it within the window. */
 export class GuestInput extends Writable {
   private pending: { chunk: Buffer; callback: () => void } | null = null
   private credit: number

@@ -6,10 +6,11 @@
  */
 import { z } from 'zod'
 import { Kosa8Error, parseError } from '../errors/kosa8-error.js'
+import { egressSchema } from '../model/egress.js'
 import { sandboxNameSchema } from '../model/ids.js'
 import { keepSchema, type RunDocument, type RunEvent } from '../model/run.js'
 import { TIMEOUT_MS_MAX, TRIALS_MAX, runIdSchema, trialSelectorSchema, type RunStatus } from '../protocol/runs.js'
-import { cpusSchema, diskMibSchema, egressSchema, imageNameSchema, memoryMibSchema, processesMaxSchema } from '../protocol/sandboxes.js'
+import { cpusSchema, diskMibSchema, imageNameSchema, memoryMibSchema, processesMaxSchema } from '../protocol/sandboxes.js'
 import { renderProgressLine } from '../report/progress-line.js'
 import { renderReport } from '../report/registry.js'
 import { buildRunRequest, type ForkOptions } from '../sdk/fork-request.js'
@@ -45,7 +46,7 @@ const forkInput = z.strictObject({
   cpus: cpusSchema.optional().describe('its virtual processors'),
   diskMib: diskMibSchema.optional().describe('size of its disk in MiB'),
   processesMax: processesMaxSchema.optional().describe('processes of all its commands together'),
-  egress: egressSchema.optional().describe('what it may reach on the network'),
+  egress: egressSchema.optional().describe('what it may reach: `deny`, `allow`, or hosts such as `registry.example,*.example.org`'),
   wait: z.boolean().default(true).describe('false: answer with the run\'s id at once; ask fork_result later. Use it when your calls may not take minutes'),
 })
 

@@ -1,8 +1,9 @@
 /** Tools for sandboxes as a whole: create, list, run a command, remove. */
 import { z } from 'zod'
+import { egressSchema } from '../model/egress.js'
 import { sandboxNameSchema } from '../model/ids.js'
 import {
-  cpusSchema, diskMibSchema, egressSchema, imageNameSchema, memoryMibSchema, processesMaxSchema, type SandboxDescription,
+  cpusSchema, diskMibSchema, imageNameSchema, memoryMibSchema, processesMaxSchema, type SandboxDescription,
 } from '../protocol/sandboxes.js'
 import { readSandboxDefaults } from '../sdk/sandbox-defaults.js'
 import { execTool } from './exec-tool.js'
@@ -28,7 +29,7 @@ const create = defineTool({
     cpus: cpusSchema.optional().describe('virtual processors; 1 by default'),
     diskMib: diskMibSchema.optional().describe('size of the disk in MiB; the image\'s by default, and not below it'),
     processesMax: processesMaxSchema.optional().describe('processes of all commands together; 4096 by default'),
-    egress: egressSchema.optional().describe('what it may reach on the network: `deny` (default) is nothing'),
+    egress: egressSchema.optional().describe('what it may reach: `deny` (default) nothing, `allow` everything, or hosts over HTTP and HTTPS such as `registry.example,*.example.org`'),
     approvals: publicKeySchema.optional().describe('Ed25519 public key (PEM) of a person: rewinding, removing and changing egress then need their approval'),
   }),
   run: async ({ client, cwd }, input, { signal }) => {

@@ -76,6 +76,6 @@ export function commandOf({ sandbox, action, target }: Pick<ApprovalRequest, 'sa
     case 'rewind': return `kosa8 rewind ${sandbox} --to ${target}`
     case 'delete': return `kosa8 rm ${sandbox}`
     case 'delete-checkpoint': return `kosa8 checkpoint rm ${sandbox} ${target}`
-    case 'egress': return `kosa8 egress ${sandbox} ${target}`
+    case 'egress': return `kosa8 egress ${sandbox} '${target}'`
   }
 }

@@ -59,6 +59,8 @@ export const runPlanSchema = z.object({
   sandboxIsOwned: z.boolean(),
   checkpoint: z.object({ id: z.string(), label: z.string().nullable(), pauseMs: z.number().nullable() }),
   base: baseSchema,
+  /** What its machines may reach, as a rule's normal form. */
+  egress: z.string().default('deny'),
   approaches: z.array(approachPlanSchema).min(1),
   repeats: z.number().int().min(1).max(100),
   /** Trials at once; null: as many as memory allows. */

@@ -7,7 +7,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Reservation } from '../model/reservation.js'
 import type { SandboxHost } from '../sandbox/sandbox-host.js'
-import type { Sandbox } from '../sandbox/sandbox.js'
+import type { Sandbox, SandboxOptions } from '../sandbox/sandbox.js'
 import type { MachineRecord } from '../store/machine-store.js'
 
 /** Pause after a try that failed, milliseconds; doubled up to the longest. Each try has deadlines of its own. */
@@ -17,7 +17,8 @@ const PAUSE_MS = { first: 500, longest: 15_000 } as const
 export interface MachineSearchParts {
   host: SandboxHost
   record: MachineRecord
-  hostname: string
+  /** What the sandbox is besides its machine, as of now. */
+  options: () => Promise<SandboxOptions>
   /** What an earlier daemon had promised to it; null when that is not known. */
   reservation: Reservation | null
   onFailedTry: (error: unknown) => void
@@ -58,11 +59,11 @@ export class MachineSearch {
   }
 
   private async search(): Promise<Sandbox | null> {
-    const { host, record, hostname, onFailedTry } = this.parts
+    const { host, record, options, onFailedTry } = this.parts
     const { signal } = this.givenUp
     for (let pauseMs: number = PAUSE_MS.first; ; pauseMs = Math.min(2 * pauseMs, PAUSE_MS.longest)) {
       try {
-        return await host.recover(record, hostname)
+        return await host.recover(record, await options())
       } catch (error) {
         if (signal.aborted) return null
         onFailedTry(error)

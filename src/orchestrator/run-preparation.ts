@@ -14,6 +14,7 @@ import { installWorkspace, type InstallProgress } from '../git/install.js'
 import { packBase } from '../git/pack.js'
 import { openRepository, type Repository } from '../git/repository.js'
 import { runInGuest } from '../guest/run-in-guest.js'
+import { describeBlocked } from '../model/egress.js'
 import type { RunId, SandboxName } from '../model/ids.js'
 import type { Base, RunPlan } from '../model/run.js'
 import type { RunRequest } from '../protocol/runs.js'
@@ -46,7 +47,7 @@ export interface Preparation {
 }
 
 /** Where trials start from. */
-type Start = Pick<RunPlan, 'sandbox' | 'sandboxIsOwned' | 'checkpoint' | 'base' | 'notes'>
+type Start = Pick<RunPlan, 'sandbox' | 'sandboxIsOwned' | 'egress' | 'checkpoint' | 'base' | 'notes'>
 
 /** @throws whatever went wrong; then nothing of the run is left but what the store knows. */
 export async function prepareRun(preparation: Preparation): Promise<RunPlan> {
@@ -92,7 +93,8 @@ async function startFromRepository(preparation: Preparation, repository: Reposit
   })
   await sandboxes.endMachine(name)
   return {
-    sandbox: name, sandboxIsOwned: true, base, notes: [...prepared.notes, ...notes],
+    sandbox: name, sandboxIsOwned: true, egress: machine.egress, base,
+    notes: [...prepared.notes, ...tellBlocked(sandboxes, name), ...notes],
     checkpoint: { id: checkpoint.id, label: checkpoint.label, pauseMs: checkpoint.pauseMs },
   }
 }
@@ -160,16 +162,24 @@ async function runSetup(preparation: Preparation, sandbox: Sandbox, setup: strin
   const status = exitStatusOf(result.exit)
   if (status === 0 && !result.timedOut) return
   const output = Buffer.concat([result.stdout, result.stderr]).toString('utf8').replace(/[^\x20-\x7e\n]/g, '').trimEnd().split('\n').slice(-12)
+  const blocked = tellBlocked(preparation.sandboxes, sandbox.hostname as SandboxName)
   const what = result.timedOut ? `did not end within ${SETUP_TIMEOUT_MS / 60_000} minutes` : `ended with status ${status}`
   throw new Kosa8Error('SETUP_COMMAND_FAILED', `the setup command ${what}: ${setup.split('\n')[0]?.slice(0, 200)}`, {
-    hint: `its last output: ${output.join(' | ').slice(-1500) || '(none)'}`,
+    hint: `${blocked.map((line) => `${line}; `).join('')}its last output: ${output.join(' | ').slice(-1500) || '(none)'}`,
     details: { status, output },
   })
+}
+
+/** What the set-up tried to reach and was not to; nothing or one line. */
+function tellBlocked(sandboxes: Sandboxes, name: SandboxName): string[] {
+  const line = describeBlocked(sandboxes.blockedOf(name))
+  return line === '' ? [] : [`set-up ${line}`]
 }
 
 async function startFromSandbox(preparation: Preparation, name: SandboxName, repository: Repository): Promise<Start> {
   const { request, sandboxes, onProgress, signal } = preparation
   const installed = (await sandboxes.repositoryOf(name)).base
+  const { egress } = await sandboxes.read(name)
   let taken: { id: string; label: string | null; pauseMs: number | null }
   if (request.from === null) {
     onProgress(`taking a checkpoint of ${name} while it runs`)
@@ -182,5 +192,5 @@ async function startFromSandbox(preparation: Preparation, name: SandboxName, rep
   onProgress('recording the base')
   const captured = await sandboxes.withClone(name, taken.id, signal, (clone) => captureBase(
     createGuestWorkspace(clone.session), repository, installed, { run: preparation.id, signal }))
-  return { sandbox: name, sandboxIsOwned: false, checkpoint: taken, ...captured }
+  return { sandbox: name, sandboxIsOwned: false, egress, checkpoint: taken, ...captured }
 }

@@ -13,6 +13,7 @@ import { snapshotOf, type CheckpointManifest } from '../checkpoint/manifest.js'
 import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 import { imageOf, resolveImage, type ResolvedImage } from '../image/store.js'
 import type { Machine, MachineShape } from '../hypervisor/driver.js'
+import type { BlockedAttempt } from '../model/egress.js'
 import type { CheckpointId, ReservationId, RunId, SandboxName } from '../model/ids.js'
 import { DEFAULT_PROCESSES_MAX } from '../model/machine-shape.js'
 import type { Base, RunPlan } from '../model/run.js'
@@ -26,6 +27,7 @@ import { CleanupStack } from '../util/cleanup.js'
 import type { Clock } from '../util/clock.js'
 import { describeDiskFull, readFreeSpace, tellDiskFull } from '../util/disk-space.js'
 import { Turns } from '../util/turns.js'
+import type { Gateways } from './gateways.js'
 import { trustHostCertificates } from './host-certificates.js'
 import { MachineSearch } from './machine-search.js'
 
@@ -50,6 +52,7 @@ export interface SandboxesParts {
   clock: Clock
   /** Host file of further certificates the guest is to trust when it may reach the network. */
   caBundle: string | null
+  gateways: Gateways
   /** With `onWait` it waits and says what for; without, it is there now or not at all. */
   reserve(name: string, memoryMib: number, wait?: { signal?: AbortSignal; onWait?: (message: string) => void }): Promise<Reservation>
   release(id: ReservationId): Promise<void>
@@ -66,7 +69,8 @@ export interface NewSandbox {
   diskMib?: number | undefined
   /** Processes of all its commands together; {@link DEFAULT_PROCESSES_MAX} by default. */
   processesMax?: number | undefined
-  egress: 'deny' | 'allow'
+  /** Normal form of a rule. */
+  egress: string
   /** Public key, PEM, of the person whose approval guarded calls need. */
   approvals?: string
   ownedByRun?: RunId
@@ -181,14 +185,15 @@ export class Sandboxes {
         parent: null, ownedByRun: wanted.ownedByRun ?? null,
       })
       this.starting.add(wanted.name)
-      cleanup.defer('forget the sandbox', () => this.parts.store.remove(wanted.name))
+      cleanup.defer('forget the sandbox', () => this.forget(wanted.name))
       const reservation = await this.parts.reserve(wanted.name, wanted.memoryMib, {
         ...(wanted.signal === undefined ? {} : { signal: wanted.signal }),
         ...(wanted.onWait === undefined ? {} : { onWait: wanted.onWait }),
       })
       cleanup.defer('release its memory', () => this.parts.release(reservation.id))
       const sandbox = await this.parts.host.boot({
-        image: image.boot, shape, hostname: wanted.name, purpose: { kind: 'sandbox', name: wanted.name }, signal: wanted.signal,
+        image: image.boot, shape, hostname: wanted.name, gateway: this.parts.gateways.of(wanted.name, wanted.egress),
+        purpose: { kind: 'sandbox', name: wanted.name }, signal: wanted.signal,
       })
       cleanup.defer('end its machine', () => this.parts.host.destroy(sandbox))
       if (wanted.egress === 'allow') await trustHostCertificates(sandbox.session, this.parts.caBundle)
@@ -203,6 +208,37 @@ export class Sandboxes {
     } finally {
       this.starting.delete(wanted.name)
     }
+  }
+
+  /**
+   * Changes what a sandbox may reach; a machine that runs follows at once.
+   * @throws EGRESS_FIXED from or to `allow`: the network card is part of the machine.
+   */
+  async setEgress(name: SandboxName, egress: string): Promise<void> {
+    await this.turns.take(name, async () => {
+      const { egress: before } = await this.parts.store.read(name)
+      if (before === egress) return
+      if (before === 'allow' || egress === 'allow') throw createFixedEgress(name, before)
+      await this.parts.store.update(name, { egress })
+      await this.openGateway(name, egress).catch(async (error: unknown) => {
+        this.parts.gateways.of(name, before)
+        await this.parts.store.update(name, { egress: before })
+        throw error
+      })
+    })
+  }
+
+  private async openGateway(name: SandboxName, egress: string): Promise<void> {
+    const gateway = this.parts.gateways.of(name, egress)
+    const sandbox = this.live.get(name)?.sandbox
+    if (sandbox === undefined) return
+    await sandbox.reach()
+    if (await sandbox.setGateway(gateway) && gateway !== null) await trustHostCertificates(sandbox.session, this.parts.caBundle)
+  }
+
+  /** What a sandbox tried to reach and was not to, the latest first. */
+  blockedOf(name: SandboxName): BlockedAttempt[] {
+    return this.parts.gateways.blockedOf(name)
   }
 
   /** @throws SANDBOX_UNKNOWN, SANDBOX_WITHOUT_REPOSITORY */
@@ -281,7 +317,7 @@ export class Sandboxes {
     const reservation = await this.parts.reserve(`${name} (reading it)`, manifest.shape.memoryMib, { signal, onWait: () => undefined })
     try {
       const clone = await this.parts.host.clone({
-        snapshot: snapshotOf(manifest, this.parts.catalog), hostname: name, purpose: { kind: 'sandbox', name },
+        snapshot: snapshotOf(manifest, this.parts.catalog), hostname: name, gateway: null, purpose: { kind: 'sandbox', name },
       })
       try {
         return await work(clone)
@@ -339,11 +375,12 @@ export class Sandboxes {
         ...like, name, machine: null, nextCheckpoint: 1, ownedByRun: null, parent: { sandbox: manifest.sandbox, id: manifest.id },
       })
       this.starting.add(name)
-      cleanup.defer('forget the sandbox', () => this.parts.store.remove(name))
+      cleanup.defer('forget the sandbox', () => this.forget(name))
       const reservation = await this.parts.reserve(name, manifest.shape.memoryMib)
       cleanup.defer('release its memory', () => this.parts.release(reservation.id))
       const sandbox = await this.parts.host.clone({
-        snapshot: snapshotOf(manifest, this.parts.catalog), hostname: name, purpose: { kind: 'sandbox', name },
+        snapshot: snapshotOf(manifest, this.parts.catalog), hostname: name, gateway: this.parts.gateways.of(name, like.egress),
+        purpose: { kind: 'sandbox', name },
       })
       cleanup.defer('end its machine', () => this.parts.host.destroy(sandbox))
       await this.adopt(name, sandbox, reservation)
@@ -409,8 +446,10 @@ export class Sandboxes {
     const cleanup = new CleanupStack()
     cleanup.defer('release its memory', () => this.parts.release(reservation.id))
     try {
+      const { egress } = await this.parts.store.read(name)
       const sandbox = await this.parts.host.clone({
-        snapshot: snapshotOf(manifest, this.parts.catalog), hostname: name, purpose: { kind: 'sandbox', name },
+        snapshot: snapshotOf(manifest, this.parts.catalog), hostname: name, gateway: this.parts.gateways.of(name, egress),
+        purpose: { kind: 'sandbox', name },
       })
       cleanup.defer('end its machine', () => this.parts.host.destroy(sandbox))
       await this.adopt(name, sandbox, reservation, { parent: { sandbox: manifest.sandbox, id: manifest.id } })
@@ -436,7 +475,7 @@ export class Sandboxes {
       await present.end(`sandbox ${name} was removed while this was running`)
       if (present.reservation !== null) await this.parts.release(present.reservation.id)
       await this.parts.catalog.removeAll(name)
-      await this.parts.store.remove(name)
+      await this.forget(name)
     })
     await this.collectGarbage()
   }
@@ -478,7 +517,8 @@ export class Sandboxes {
   private seek(name: SandboxName, record: MachineRecord, reservation: Reservation | null): void {
     const { host, onError } = this.parts
     const search: MachineSearch = new MachineSearch({
-      host, record, hostname: name, reservation,
+      host, record, reservation,
+      options: async () => ({ hostname: name, gateway: this.parts.gateways.of(name, (await this.parts.store.read(name)).egress) }),
       onFailedTry: (error) => onError(`sandbox ${name} does not answer yet`, error),
       onEnd: async (sandbox) => {
         try {
@@ -552,6 +592,10 @@ export class Sandboxes {
     name: SandboxName, sandbox: Sandbox, reservation: Reservation, more: Partial<Pick<SandboxRecord, 'repository' | 'parent'>> = {},
   ): Promise<void> {
     await this.parts.store.update(name, { ...more, machine: sandbox.machine.handle.id })
+    if (sandbox.gatewayIsNew && sandbox.session.hasGateway) {
+      await trustHostCertificates(sandbox.session, this.parts.caBundle)
+        .catch((error: unknown) => this.parts.onError(`sandbox ${name} does not know the host's certificates`, error))
+    }
     this.live.set(name, { sandbox, reservation })
     void sandbox.machine.exited.then(async (exit) => {
       await this.turns.take(name, async () => {
@@ -560,6 +604,11 @@ export class Sandboxes {
         await this.endMachine(name)
       })
     }).catch((error: unknown) => this.parts.onError(`sandbox ${name} could not be tidied up`, error))
+  }
+
+  private async forget(name: SandboxName): Promise<void> {
+    await this.parts.store.remove(name)
+    this.parts.gateways.forget(name)
   }
 
   /** Its process had ended before this daemon began. */
@@ -583,6 +632,13 @@ export class Sandboxes {
 
 function rewound(name: SandboxName, id: CheckpointId): string {
   return `sandbox ${name} was rewound to ${id} while this was running`
+}
+
+function createFixedEgress(name: SandboxName, before: string): Kosa8Error {
+  const what = before === 'allow' ? `sandbox ${name} has a network card` : `sandbox ${name} has no network card`
+  return new Kosa8Error('EGRESS_FIXED', `${what}, which is part of its machine: egress cannot change ${before === 'allow' ? 'from' : 'to'} allow`, {
+    hint: before === 'allow' ? 'make another sandbox with --egress' : `everything over HTTP and HTTPS is allowed by: kosa8 egress ${name} '*'`,
+  })
 }
 
 /** The number for the next checkpoint, once `id` is in use: a number is never used twice. */

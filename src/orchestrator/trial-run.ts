@@ -10,9 +10,11 @@ import { mkdir } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error, serialiseError } from '../errors/kosa8-error.js'
 import { collectDiff } from '../git/collect.js'
+import { EgressProxy } from '../egress/egress-proxy.js'
 import { openRepository } from '../git/repository.js'
 import { restoreTestFiles, testFilesChanged } from '../git/test-files.js'
 import type { MachineSnapshot } from '../hypervisor/driver.js'
+import { describeBlocked, parseEgress, type HostProxies } from '../model/egress.js'
 import { BASELINE_LABEL, type RunId, type TrialId } from '../model/ids.js'
 import type { TrialDiff } from '../model/diff.js'
 import type { ApproachPlan, RunPlan, TrialPhase, TrialRecord } from '../model/run.js'
@@ -44,6 +46,8 @@ export interface TrialRun {
   /** The checkpoint's snapshot, checked by the caller. */
   snapshot: MachineSnapshot
   host: SandboxHost
+  /** Proxies of the host, for clones that reach a list of hosts. */
+  hostProxies: HostProxies
   /** Folder of this trial's evidence. */
   directory: string
   /** Folder of the run, which paths in the record are relative to. */
@@ -83,9 +87,11 @@ export async function runTrial(run: TrialRun): Promise<TrialRecord> {
 async function runInClone(run: TrialRun, log: TrialLog, cleanup: CleanupStack): Promise<TrialRecord> {
   const timings = new PhaseTimings({ wait: run.waitedMs })
   run.reporter.phase('cloning', 'starting a clone of the checkpoint')
+  const gateway = createGateway(run, log)
   const sandbox = await run.host.clone({
     snapshot: run.snapshot,
     hostname: hostnameOf(run),
+    gateway,
     purpose: { kind: 'trial', run: run.plan.id as RunId, trial: run.trial, attempt: run.attempt },
     signal: run.signal,
   })
@@ -100,10 +106,12 @@ async function runInClone(run: TrialRun, log: TrialLog, cleanup: CleanupStack): 
     throw work.lost() ?? (run.signal.aborted ? run.signal.reason : error)
   })
   await watch.stop()
+  const blocked = describeBlocked(gateway?.blockedAttempts() ?? [])
   const record: TrialRecord = {
     trial: run.trial, approach: approachOf(run)?.approach ?? BASELINE_LABEL, label: run.label, repeat: run.repeat,
     parameters: approachOf(run)?.parameters ?? {}, attempt: run.attempt,
     ...evidence,
+    notes: blocked === '' ? evidence.notes : [...evidence.notes, blocked],
     timingsMs: timings.values,
     memory: { reservedBytes: run.reservedBytes, peakPrivateBytes: watch.peakPrivateBytes },
     usage: {
@@ -117,6 +125,17 @@ async function runInClone(run: TrialRun, log: TrialLog, cleanup: CleanupStack): 
   await run.store(record)
   await run.beforeDestroy?.(sandbox, record)
   return record
+}
+
+/** The clone's way out, where its rule is a list of hosts; it ends with the clone's session. */
+function createGateway(run: TrialRun, log: TrialLog): EgressProxy | null {
+  const rule = parseEgress(run.plan.egress)
+  if (rule.kind !== 'hosts') return null
+  return new EgressProxy({
+    rule, proxies: run.hostProxies,
+    advise: (entry) => `To allow it, add ${entry} to egress in kosa8.yaml or --egress`,
+    onBlocked: ({ target, reason }) => log.line(`egress: blocked ${target}: ${reason}`),
+  })
 }
 
 /** What the phases in the clone brought to light. */

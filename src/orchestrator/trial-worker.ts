@@ -8,6 +8,7 @@
  */
 import { Kosa8Error, serialiseError, toKosa8Error } from '../errors/kosa8-error.js'
 import type { MachineSnapshot } from '../hypervisor/driver.js'
+import type { HostProxies } from '../model/egress.js'
 import { BASELINE_LABEL, type RunId } from '../model/ids.js'
 import type { RunPlan, TrialRecord } from '../model/run.js'
 import type { ClaimedTrial, RunQueue, TrialJob } from '../queue/queue.js'
@@ -30,6 +31,7 @@ export interface TrialWorkerParts {
   runs: RunStore
   paths: Paths
   host: SandboxHost
+  hostProxies: HostProxies
   reservations: Reservations
   /** Checked snapshot of a plan's checkpoint. @throws CHECKPOINT_UNKNOWN, CHECKPOINT_CORRUPT */
   loadSnapshot: (plan: RunPlan) => Promise<MachineSnapshot>
@@ -140,7 +142,7 @@ export class TrialWorker {
     const held = memory.held as HeldReservation
     const record = await runTrial({
       plan, trial: claim.trial, label: claim.label, repeat: claim.repeat, attempt: claim.attempt,
-      snapshot: await this.parts.loadSnapshot(plan), host,
+      snapshot: await this.parts.loadSnapshot(plan), host, hostProxies: this.parts.hostProxies,
       directory: paths.trialDirectory(claim.run, claim.label, claim.repeat),
       runDirectory: paths.runDirectory(claim.run),
       reporter: {

@@ -17,6 +17,7 @@ interface Guard<Name extends MethodName> {
 export const GUARDED_CALLS = {
   restoreSnapshot: { action: 'rewind', targetOf: ({ body }) => body.snapshot },
   deleteSandbox: { action: 'delete', targetOf: () => null },
+  setEgress: { action: 'egress', targetOf: ({ body }) => body.egress },
   deleteSnapshot: { action: 'delete-checkpoint', targetOf: ({ params }) => params.id },
 } satisfies { [Name in MethodName]?: Guard<Name> }
 

@@ -40,6 +40,8 @@ export const METHODS = {
   getSandbox: { verb: 'GET', path: '/v1/sandboxes/:name', params: sandboxParams, body: none, response: sandboxes.sandboxSchema },
   deleteSandbox: { verb: 'DELETE', path: '/v1/sandboxes/:name', params: sandboxParams, body: none, response: done },
 
+  setEgress: { verb: 'POST', path: '/v1/sandboxes/:name/egress', params: sandboxParams, body: sandboxes.setEgressSchema, response: sandboxes.sandboxSchema },
+
   forkSandbox: { verb: 'POST', path: '/v1/sandboxes/:name/fork', params: sandboxParams, body: sandboxes.forkSandboxSchema, response: z.array(sandboxes.forkedSandboxSchema) },
 
   createSnapshot: { verb: 'POST', path: '/v1/sandboxes/:name/snapshots', params: sandboxParams, body: sandboxes.createSnapshotSchema, response: sandboxes.snapshotSchema },

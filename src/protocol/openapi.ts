@@ -31,6 +31,7 @@ const REMARKS: { [Name in MethodName]?: string } = {
   stop: 'The daemon ends; machines and runs go on, and the next daemon finds them.',
   createSandbox: 'Answers when the machine runs. Closing the connection before gives it up.',
   deleteSandbox: 'Destroys the machine and its snapshots.',
+  setEgress: 'Changes what a sandbox may reach, from deny or hosts to deny or hosts; connections that are not allowed any more end.',
   createSnapshot: 'Saves memory, processes and disks of the running sandbox, which goes on.',
   restoreSnapshot: 'Puts the sandbox back, under the same name; its current state is lost.',
   startRun: 'Approaches are resolved by the client: scripts and patches travel in the request. Follow the run by its events.',

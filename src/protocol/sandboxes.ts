@@ -4,6 +4,7 @@
  * Owns: schemas of requests (unknown fields refused) and of answers (unknown fields dropped).
  */
 import { z } from 'zod'
+import { blockedAttemptSchema, egressSchema } from '../model/egress.js'
 import { sandboxNameSchema } from '../model/ids.js'
 import { errorRecordSchema } from '../model/run.js'
 import { publicKeySchema } from './approvals.js'
@@ -20,10 +21,6 @@ export const PROCESSES_MAX_MAX = 32768
 
 /** Largest file moved into or out of a sandbox by one call, in bytes. */
 export const SANDBOX_FILE_BYTES_MAX = 4 * 1024 ** 3
-
-/** What a guest may reach: nothing, or everything. */
-export const egressSchema = z.enum(['deny', 'allow'])
-export type Egress = z.infer<typeof egressSchema>
 
 export const memoryMibSchema = z.number().int().min(MEMORY_MIB_MIN).max(MEMORY_MIB_MAX)
 export const cpusSchema = z.number().int().min(1).max(CPUS_MAX)
@@ -63,7 +60,10 @@ export const sandboxSchema = z.object({
   /** Size of the disk; null where it was made before sandboxes had one of their own. */
   diskMib: z.number().nullable(),
   processesMax: z.number(),
-  egress: egressSchema,
+  /** `deny`, `allow`, or hosts in normal form, joined with commas. */
+  egress: z.string(),
+  /** What it tried to reach and was not to, the latest first; since its daemon was started. */
+  blocked: z.array(blockedAttemptSchema),
   /**
    * `starting`: it is still being made. `unreachable`: its machine runs, but has not answered since the daemon was started, which
    * tries again and again. `gone`: its machine has ended without being asked to.
@@ -78,6 +78,8 @@ export const sandboxSchema = z.object({
   privateBytes: z.number().nullable(),
 })
 export type SandboxDescription = z.infer<typeof sandboxSchema>
+
+export const setEgressSchema = z.strictObject({ egress: egressSchema })
 
 /** `<sandbox>-ckpt-<n>`, or any other name of the same characters. */
 export const snapshotIdSchema = z.string().regex(/^[a-z0-9][a-z0-9-]{0,63}$/, 'use 1 to 64 lower-case letters, digits and dashes')

@@ -12,7 +12,7 @@ import type { MachinePurpose, MachineRecord, MachineStore } from '../store/machi
 import type { Paths } from '../store/paths.js'
 import type { Clock } from '../util/clock.js'
 import { isProcessAlive, type ProcessIdentity } from '../util/process-identity.js'
-import { Sandbox } from './sandbox.js'
+import { Sandbox, type SandboxOptions } from './sandbox.js'
 
 /** What a host works with; all injected by the entry files. */
 export interface SandboxHostParts {
@@ -35,11 +35,9 @@ export class SandboxHost {
   constructor(private readonly parts: SandboxHostParts) {}
 
   /** Boots a fresh sandbox from an image. */
-  async boot(
-    options: { image: BootImage; shape: MachineShape; hostname: string; purpose: MachinePurpose; signal?: AbortSignal | undefined },
-  ): Promise<Sandbox> {
+  async boot(options: SandboxOptions & { image: BootImage; shape: MachineShape; purpose: MachinePurpose }): Promise<Sandbox> {
     return this.journalled(options.purpose, (place) => Sandbox.boot(
-      this.parts.driver, { ...place, shape: options.shape, image: options.image }, options.hostname, options.signal))
+      this.parts.driver, { ...place, shape: options.shape, image: options.image }, options))
   }
 
   /** Checks that a snapshot can be restored here, without starting anything. @throws CHECKPOINT_INCOMPATIBLE, MACHINE_START_FAILED */
@@ -48,11 +46,9 @@ export class SandboxHost {
   }
 
   /** Builds a sandbox from a checkpoint's snapshot, with an identity of its own. */
-  async clone(
-    options: { snapshot: MachineSnapshot; hostname: string; purpose: MachinePurpose; signal?: AbortSignal | undefined },
-  ): Promise<Sandbox> {
+  async clone(options: SandboxOptions & { snapshot: MachineSnapshot; purpose: MachinePurpose }): Promise<Sandbox> {
     return this.journalled(options.purpose, (place) => Sandbox.restore(
-      this.parts.driver, { ...place, snapshot: options.snapshot }, options.hostname, options.signal))
+      this.parts.driver, { ...place, snapshot: options.snapshot }, options))
   }
 
   /** Notes where a machine stands now, e.g. after a checkpoint has switched its active layer. */
@@ -67,9 +63,9 @@ export class SandboxHost {
   }
 
   /** Attaches to a machine of the journal; null when it is gone. It belongs to this process from then on. */
-  async recover(record: MachineRecord, hostname: string): Promise<Sandbox | null> {
+  async recover(record: MachineRecord, options: SandboxOptions): Promise<Sandbox | null> {
     if (record.handle === null) return null
-    const sandbox = await Sandbox.recover(this.parts.driver, record.handle, hostname)
+    const sandbox = await Sandbox.recover(this.parts.driver, record.handle, options)
     // The handle as it was found: the record may be of before a snapshot that switched the active layer.
     if (sandbox !== null) await this.parts.machines.put({ ...record, owner: this.parts.owner, handle: sandbox.machine.handle })
     return sandbox

@@ -7,7 +7,7 @@
  */
 import { randomBytes, randomUUID } from 'node:crypto'
 import { openGuestSession } from '../guest/agent-session.js'
-import type { GuestIdentity, GuestSession } from '../guest/session.js'
+import type { GuestGateway, GuestIdentity, GuestSession } from '../guest/session.js'
 import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 import type { Driver, Machine, MachineHandle, SnapshotReport } from '../hypervisor/driver.js'
 
@@ -24,6 +24,15 @@ export interface ReadyTimings {
   identityMs: number
 }
 
+/** What a sandbox is besides its machine. */
+export interface SandboxOptions {
+  hostname: string
+  /** Its way out besides a network card; null: none. Open before any process of the guest runs. */
+  gateway: GuestGateway | null
+  /** Nobody waits for the machine any more. */
+  signal?: AbortSignal | undefined
+}
+
 /** A machine whose agent answers and whose identity is its own. */
 export class Sandbox {
   private isCutOff = false
@@ -36,6 +45,9 @@ export class Sandbox {
     /** Unique to this boot or restore; the guest reads it in /run/kosa8/clone-id. */
     readonly cloneId: string,
     readonly timings: ReadyTimings,
+    private gateway: GuestGateway | null,
+    /** The gateway was not open in the machine as it was found. */
+    readonly gatewayIsNew: boolean,
   ) {
     this.watch(current)
   }
@@ -45,38 +57,35 @@ export class Sandbox {
     return this.current
   }
 
-  /** Boots a fresh machine. Nothing is left behind on failure, nor when `signal` fires meanwhile. */
-  static async boot(
-    driver: Driver, config: Parameters<Driver['boot']>[0], hostname: string, signal?: AbortSignal,
-  ): Promise<Sandbox> {
+  /** Boots a fresh machine. Nothing is left behind on failure, nor when the signal fires meanwhile. */
+  static async boot(driver: Driver, config: Parameters<Driver['boot']>[0], options: SandboxOptions): Promise<Sandbox> {
     const startedAt = performance.now()
     const machine = await driver.boot(config)
-    return Sandbox.makeReady(machine, hostname, startedAt, { helloTimeoutMs: BOOT_DEADLINE_MS, signal })
+    return Sandbox.makeReady(machine, options, startedAt, BOOT_DEADLINE_MS)
   }
 
   /**
    * Builds a machine from a snapshot and gives it an identity of its own before any process in it runs.
    * @throws IDENTITY_NOT_REPAIRED when the guest does not confirm; the machine is destroyed then.
    */
-  static async restore(
-    driver: Driver, config: Parameters<Driver['restore']>[0], hostname: string, signal?: AbortSignal,
-  ): Promise<Sandbox> {
+  static async restore(driver: Driver, config: Parameters<Driver['restore']>[0], options: SandboxOptions): Promise<Sandbox> {
     const startedAt = performance.now()
     const machine = await driver.restore(config)
-    return Sandbox.makeReady(machine, hostname, startedAt, { helloTimeoutMs: RESTORE_DEADLINE_MS, signal })
+    return Sandbox.makeReady(machine, options, startedAt, RESTORE_DEADLINE_MS)
   }
 
   /** Attaches to a machine that outlived its owner; null when it is gone. Its identity is left as it is. */
-  static async recover(driver: Driver, handle: MachineHandle, hostname: string): Promise<Sandbox | null> {
+  static async recover(driver: Driver, handle: MachineHandle, { hostname, gateway }: SandboxOptions): Promise<Sandbox | null> {
     const startedAt = performance.now()
     const machine = await driver.recover(handle)
     if (machine === null) return null
     try {
       await machine.resume()
-      const session = await openGuestSession(await machine.openChannel(), { helloTimeoutMs: RESTORE_DEADLINE_MS })
+      const session = await openGuestSession(await machine.openChannel(), { helloTimeoutMs: RESTORE_DEADLINE_MS, gateway })
+      const gatewayIsNew = await session.setGateway(gateway)
       await session.thaw()
       const startMs = performance.now() - startedAt
-      return new Sandbox(machine, session, hostname, '', { startMs, identityMs: 0 })
+      return new Sandbox(machine, session, hostname, '', { startMs, identityMs: 0 }, gateway, gatewayIsNew)
     } catch (error) {
       machine.detach()
       throw error
@@ -84,9 +93,8 @@ export class Sandbox {
   }
 
   private static async makeReady(
-    machine: Machine, hostname: string, startedAt: number, limits: { helloTimeoutMs: number; signal: AbortSignal | undefined },
+    machine: Machine, { hostname, gateway, signal }: SandboxOptions, startedAt: number, helloTimeoutMs: number,
   ): Promise<Sandbox> {
-    const { helloTimeoutMs, signal } = limits
     // Nobody waits for a guest any more that is not wanted: what waits for it fails at once.
     const giveUp = (): void => void machine.destroy().catch(() => undefined)
     signal?.addEventListener('abort', giveUp, { once: true })
@@ -94,12 +102,13 @@ export class Sandbox {
       signal?.throwIfAborted()
       const channel = await machine.openChannel()
       await machine.resume()
-      const session = await openGuestSession(channel, { helloTimeoutMs })
+      const session = await openGuestSession(channel, { helloTimeoutMs, gateway })
       const reachedAt = performance.now()
+      const gatewayIsNew = await session.setGateway(gateway)
       const identity = createIdentity(hostname)
       await repair(session, identity)
       const timings = { startMs: reachedAt - startedAt, identityMs: performance.now() - reachedAt }
-      return new Sandbox(machine, session, hostname, identity.cloneId, timings)
+      return new Sandbox(machine, session, hostname, identity.cloneId, timings, gateway, gatewayIsNew)
     } catch (error) {
       // A machine that could not be ended stays in the journal: both failures tell so.
       await machine.destroy().catch((failure: unknown) => { throw new AggregateError([error, failure], String(error)) })
@@ -107,6 +116,16 @@ export class Sandbox {
     } finally {
       signal?.removeEventListener('abort', giveUp)
     }
+  }
+
+  /**
+   * Opens another way out, or none, while it runs.
+   * @returns true when the guest's port had to be opened or closed
+   */
+  async setGateway(gateway: GuestGateway | null): Promise<boolean> {
+    const isNew = await this.current.setGateway(gateway)
+    this.gateway = gateway
+    return isNew
   }
 
   /**
@@ -120,7 +139,9 @@ export class Sandbox {
   }
 
   private async beginAnew(): Promise<void> {
-    const session = await openGuestSession(await this.machine.openChannel(), { helloTimeoutMs: RESTORE_DEADLINE_MS })
+    const { gateway } = this
+    const session = await openGuestSession(await this.machine.openChannel(), { helloTimeoutMs: RESTORE_DEADLINE_MS, gateway })
+    await session.setGateway(gateway)
     await session.thaw()
     this.current = session
     this.isCutOff = false

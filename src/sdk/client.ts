@@ -46,8 +46,8 @@ export interface CreateSandboxOptions {
   diskMb?: number
   /** Processes of all its commands together, threads counted; 4096 by default. */
   maxProcesses?: number
-  /** `deny` by default. */
-  egress?: 'deny' | 'allow'
+  /** `deny` (the default), `allow`, or hosts such as `registry.example,*.example.org,127.0.0.1:8080`, also as an array. */
+  egress?: string | string[]
   /** Repository on the host that is put into the workspace. */
   repository?: string
   /** Public key, PEM: rewinding, removing and changing egress then need approvals signed with its private half. None by default. */
@@ -115,7 +115,7 @@ export class Kosa8Client {
   async createSandbox(options: CreateSandboxOptions, signal?: AbortSignal): Promise<SandboxDescription> {
     const { memMb = 1024, image = 'base', cpus = 1, egress = 'deny', name, repository, diskMb, maxProcesses, approvals } = options
     const body = {
-      name, image, memoryMib: memMb, cpus, egress,
+      name, image, memoryMib: memMb, cpus, egress: [egress].flat().join(','),
       ...(repository === undefined ? {} : { repository }),
       ...(diskMb === undefined ? {} : { diskMib: diskMb }),
       ...(maxProcesses === undefined ? {} : { processesMax: maxProcesses }),

@@ -35,7 +35,7 @@ export interface ForkOptions {
   cpus?: number
   disk?: number
   pids?: number
-  egress?: 'deny' | 'allow'
+  egress?: string
 }
 
 /** A sandbox to fork, as far as the request depends on it. */

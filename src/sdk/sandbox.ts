@@ -107,6 +107,11 @@ export class SandboxHandle {
     answer.resume()
   }
 
+  /** Changes what it may reach: `deny`, or hosts. @throws EGRESS_FIXED from or to `allow`, whose network card is part of the machine. */
+  async setEgress(egress: string | string[], { approval }: WithApproval = {}): Promise<SandboxDescription> {
+    return this.connection.call('setEgress', { params: { name: this.name }, body: { egress: [egress].flat().join(',') }, approval })
+  }
+
   /** Saves memory, processes and disks under the next id `<sandbox>-ckpt-<n>`; the sandbox goes on. */
   async checkpoint(options?: CheckpointOptions): Promise<CheckpointResult> {
     return this.parts.checkpoints.take(this.name, options)

@@ -20,7 +20,8 @@ export const sandboxRecordSchema = z.object({
   /** Name of the base image. */
   image: z.string(),
   shape: machineShapeSchema,
-  egress: z.enum(['deny', 'allow']),
+  /** Normal form of its rule. */
+  egress: z.string(),
   /** Where its commands start without a repository; null: in root's home. */
   workingDirectory: z.string().nullable().default(null),
   /** The machine it runs on; null while it has none. */

@@ -159,7 +159,7 @@ describe('a fork that cannot be', () => {
     ['no --approaches', [], 'required option \'--approaches <names>\' not specified', 'see `kosa8 fork --help`'],
     ['a mistyped flag', ['--approaches', 'a', '--reapeats', '2'], 'unknown option \'--reapeats\'', 'Did you mean --repeats?'],
     ['--from without a sandbox', ['--approaches', 'a', '--from', 'x'], '--from names a checkpoint of a sandbox, and no sandbox is given', 'kosa8 fork SANDBOX --from CHECKPOINT …'],
-    ['a host list', ['--approaches', 'a', '--egress', 'a.example:443'], 'option \'--egress <rule>\' argument \'a.example:443\' is invalid. a list of hosts is not supported yet: use deny or allow', 'see `kosa8 fork --help`'],
+    ['what is no host', ['--approaches', 'a', '--egress', 'a.example,b/c'], 'option \'--egress <rule>\' argument \'a.example,b/c\' is invalid. "b/c" is no host: use a name, *.name, * or an address, each with or without :port', 'see `kosa8 fork --help`'],
     ['results of no tests', ['--approaches', 'a', '--results', 'x.xml'], '--results is given, and there is no test command', 'give one with --test, or test: in kosa8.yaml'],
     ['too many trials', ['--approaches', 'a', '--repeats', '100', '--matrix', 'k=1,2,3'], 'approaches (1) × matrix cells (3) × repeats (100) make 300 trials; at most 256 are allowed', 'give fewer values, approaches or repeats'],
   ])('because of %s ends with status 2, one line and a hint, and starts nothing', async (_what, flags, message, hint) => {

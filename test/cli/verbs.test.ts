@@ -123,6 +123,19 @@ describe('sandboxes', () => {
     expect((await type('ls --json')).stdout).toBe('[]\n')
   })
 
+  it('show what they may reach and what was blocked, and are told otherwise', async () => {
+    const { type, services } = await serveRun()
+    await type('create web --egress *.Example.org,registry.example:8443')
+    expect((await type('egress web')).stdout).toBe('web: egress *.example.org,registry.example:8443\nnothing was blocked\n')
+    const description = services.sandboxes.all.get('web')?.description
+    const blocked = [{ target: 'other.example:443', count: 3, lastAt: new Date().toISOString(), reason: 'it is not on the list' }]
+    if (description !== undefined) description.blocked = blocked
+    expect((await type('egress web')).stdout).toMatch(/blocked +times +last +why *\nother\.example:443 +3 +just now +it is not on the list/)
+    expect((await type('ls')).stdout).toMatch(/egress +blocked +repository *\nweb .* \*\.example\.org,registry\.exampl… +3 /)
+    expect(JSON.parse((await type('egress web deny --json')).stdout)).toEqual({ name: 'web', egress: 'deny', blocked })
+    expect(await type('egress web a/b')).toMatchObject({ status: 2, stderr: expect.stringContaining('"a/b" is no host') as string })
+  })
+
   it('run commands with their flags, input, output and status', async () => {
     const { type, services } = await serveRun()
     await type('create db')

@@ -55,7 +55,7 @@ export function baseline(tests: TestRun | null, changes: Partial<TrialRecord> = 
 export function plan(labels: string[], changes: Partial<RunPlan> = {}): RunPlan {
   return {
     id: RUN, createdAt: '2026-01-01T00:00:00.000Z', repository: '/home/dev/shop', sandbox: 'shop', sandboxIsOwned: true,
-    checkpoint: { id: 'shop-ckpt-1', label: null, pauseMs: 90 }, base: BASE,
+    checkpoint: { id: 'shop-ckpt-1', label: null, pauseMs: 90 }, base: BASE, egress: 'deny',
     approaches: labels.map((label) => (
       { approach: label, label, strategy: { kind: 'builtin' as const, name: 'script' }, parameters: {} })),
     repeats: 1, parallel: null, timeoutMs: 60_000,

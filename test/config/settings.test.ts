@@ -3,6 +3,7 @@ import path from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { childEnvironment, readSettings } from '../../src/config/environment.js'
 import { resolveProject } from '../../src/config/project-defaults.js'
+import { parseProjectFile } from '../../src/config/project-file.js'
 import { findRepositoryRoot } from '../../src/config/repository.js'
 import { parseDurationMs, parseMemoryMib } from '../../src/config/units.js'
 import { temporaryFolder } from '../daemon-server/serve.js'
@@ -56,6 +57,13 @@ describe('a project', () => {
       image: 'node', memoryMib: 1024, cpus: 1, egress: 'deny', setup: null, timeoutMs: 1_800_000, matrix: {}, repeats: 1,
       test: { run: 'npm test', results: [], timeoutMs: 600_000, files: [] },
     })
+  })
+
+  it.each([
+    [undefined, 'deny'], ['allow', 'allow'], ['b.example, A.example', 'b.example,a.example'], [['a.example', '*.b.example:8443'], 'a.example,*.b.example:8443'],
+  ])('with egress %j reaches %j', async (egress, rule) => {
+    const parsed = parseProjectFile(egress === undefined ? '' : `egress: ${JSON.stringify(egress)}`)
+    expect((await resolveProject(parsed, await temporaryFolder())).egress).toBe(rule)
   })
 
   it.each([

@@ -37,6 +37,7 @@ describe('a sandbox with approvals', () => {
     const { socketPath, services, client } = await guardedWeb()
     const inputs = {
       restoreSnapshot: { params: { name: 'web' }, body: { snapshot: 'web-ckpt-1' } }, deleteSandbox: { params: { name: 'web' } },
+      setEgress: { params: { name: 'web' }, body: { egress: 'a.example,*.b.example:8443' } },
       deleteSnapshot: { params: { name: 'web', id: 'web-ckpt-1' } },
     } satisfies Record<keyof typeof GUARDED_CALLS, object>
     for (const name of Object.keys(GUARDED_CALLS) as (keyof typeof GUARDED_CALLS)[]) {
@@ -46,7 +47,8 @@ describe('a sandbox with approvals', () => {
     }
     expect(await client.approvals.list()).toMatchObject([
       { action: 'rewind', target: 'web-ckpt-1', label: 'before migration', lost: ['web-ckpt-2'], state: 'waiting' },
-      { action: 'delete', target: null, lost: ['web-ckpt-1', 'web-ckpt-2'] }, { action: 'delete-checkpoint', target: 'web-ckpt-1' },
+      { action: 'delete', target: null, lost: ['web-ckpt-1', 'web-ckpt-2'] }, { action: 'egress', target: 'a.example,*.b.example:8443' },
+      { action: 'delete-checkpoint', target: 'web-ckpt-1' },
     ])
     expect(services.sandboxes.all.get('web')?.snapshots).toHaveLength(2)
   })

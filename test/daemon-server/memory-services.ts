@@ -78,7 +78,7 @@ export class MemorySandboxes implements SandboxService {
     if (this.all.has(request.name)) throw new Kosa8Error('SANDBOX_EXISTS', `there is a sandbox ${request.name}`, { hint: 'take another name', details: { name: request.name } })
     const { repository, approvals, diskMib = 8192, processesMax = 4096, ...shape } = request
     const description: SandboxDescription = {
-      ...shape, diskMib, processesMax, state: 'running', createdAt: this.createdAt, approvals: approvals === undefined ? null : fingerprintOf(approvals),
+      ...shape, blocked: [], diskMib, processesMax, state: 'running', createdAt: this.createdAt, approvals: approvals === undefined ? null : fingerprintOf(approvals),
       repository: repository ?? null, privateBytes: 40 * 1024 ** 2,
     }
     if (approvals !== undefined) this.keys.set(request.name, normalisePublicKey(approvals))
@@ -89,6 +89,11 @@ export class MemorySandboxes implements SandboxService {
   async list() { return [...this.all.values()].map(({ description }) => description) }
   async get(name: string) { return this.find(name).description }
   async delete(name: string) { this.find(name); this.all.delete(name); this.keys.delete(name) }
+
+  async setEgress(name: string, egress: string) {
+    this.find(name).description.egress = egress
+    return this.find(name).description
+  }
 
   async exec(name: string, request: ExecRequest) {
     this.find(name)

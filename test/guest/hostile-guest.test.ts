@@ -1,9 +1,11 @@
 /** A guest that breaks the rules, played by the test: the session ends, and nothing else happens. */
+import { once } from 'node:events'
 import type { Duplex } from 'node:stream'
 import { afterEach, expect, test } from 'vitest'
 import { openGuestSession, type AgentSession } from '../../src/guest/agent-session.js'
 import { encodeFrame, encodeHello, FRAME_TYPE, NONCE_BYTES } from '../../src/guest/frames.js'
-import type { GuestCommand, GuestProcess } from '../../src/guest/session.js'
+import type { GuestCommand, GuestGateway, GuestProcess } from '../../src/guest/session.js'
+import { createDeferred } from '../../src/util/deferred.js'
 import { encodeAck, text, u32 } from '../helpers/scripted-agent.js'
 import { duplexPair } from './duplex-pair.js'
 
@@ -17,10 +19,10 @@ let session: AgentSession | undefined
 afterEach(() => session?.end())
 
 /** Answers HELLO as an agent would; gives the test the guest's end. */
-async function openWithGuest(): Promise<Duplex> {
+async function openWithGuest(gateway: GuestGateway | null = null): Promise<Duplex> {
   const [host, guest] = duplexPair()
   let seen = Buffer.alloc(0)
-  const opening = openGuestSession(host, { requestTimeoutMs: 5_000 })
+  const opening = openGuestSession(host, { requestTimeoutMs: 5_000, gateway })
   await new Promise<void>((resolve) => {
     const onData = (chunk: Buffer): void => {
       seen = Buffer.concat([seen, chunk])
@@ -85,6 +87,50 @@ test.each([
   await expect(session?.ended).resolves.toContain('broke the protocol')
   await expect(running).rejects.toMatchObject({ code: expect.stringMatching(/GUEST_PROTOCOL|GUEST_UNREACHABLE/) as string })
   await expect(session?.exec({ argv: ['true'] })).rejects.toMatchObject({ code: 'GUEST_UNREACHABLE' })
+})
+
+const fromGuest = (index: number): number => 0x80000000 + index
+const connected = (index: number, windowBytes = 65_536): Buffer => frame(FRAME_TYPE.connected, fromGuest(index), u32(windowBytes))
+const OVER_CREDIT = Array.from({ length: 3 }, () => frame(FRAME_TYPE.data, fromGuest(1), Buffer.alloc(32_768)))
+
+test.each([
+  ['data on a connection that is not there', frame(FRAME_TYPE.data, fromGuest(1), Buffer.from('x'))],
+  ['a connection twice', Buffer.concat([connected(1), connected(1)])],
+  ['a connection with an impossible window', connected(1, 0xffffffff)],
+  ['a connection without a window', frame(FRAME_TYPE.connected, fromGuest(1), Buffer.alloc(0))],
+  ['a connection in the host\'s own numbers', frame(FRAME_TYPE.connected, 7, u32(65_536))],
+  ['more connections than it may have', Buffer.concat(Array.from({ length: 257 }, (_, index) => connected(index + 1)))],
+  ['more data than it has credit for', Buffer.concat([connected(1), ...OVER_CREDIT])],
+  ['data after its end', Buffer.concat([connected(1), frame(FRAME_TYPE.eof, fromGuest(1), Buffer.alloc(0)), frame(FRAME_TYPE.data, fromGuest(1), Buffer.from('x'))])],
+  ['credit nobody used', Buffer.concat([connected(1), frame(FRAME_TYPE.credit, fromGuest(1), u32(1))])],
+  ['an exit of a connection', Buffer.concat([connected(1), frame(FRAME_TYPE.exit, fromGuest(1), u32(0, 0))])],
+  ['an answer nobody waits for', frame(FRAME_TYPE.listening, fromGuest(1), u32(0))],
+])('a guest that sends %s ends the session, gateway or not', async (_what, bytes) => {
+  for (const gateway of [null, { port: 880, onConnection: () => undefined }]) {
+    const guest = await openWithGuest(gateway)
+    guest.write(bytes)
+    await expect(session?.ended).resolves.toContain('broke the protocol')
+  }
+})
+
+test('connections nobody wants are refused at once, and what their program sends meanwhile is dropped', async () => {
+  const guest = await openWithGuest()
+  const answered = once(guest, 'data')
+  guest.write(connected(1))
+  const [answer] = await answered as [Buffer]
+  expect([answer.readUInt8(4), answer.readUInt32LE(8)]).toEqual([FRAME_TYPE.close, fromGuest(1)])
+  guest.write(Buffer.concat([frame(FRAME_TYPE.data, fromGuest(1), Buffer.from('x')), frame(FRAME_TYPE.closed, fromGuest(1), u32(1))]))
+  guest.write(connected(1))
+  expect((await once(guest, 'data') as [Buffer])[0].readUInt8(4)).toBe(FRAME_TYPE.close)
+})
+
+test('a connection of a lost session fails whoever reads it', async () => {
+  const taken = createDeferred<Duplex>()
+  const guest = await openWithGuest({ port: 880, onConnection: (connection) => taken.resolve(connection) })
+  guest.write(connected(1))
+  const broken = once(await taken.promise, 'error')
+  guest.destroy()
+  expect((await broken)[0]).toMatchObject({ code: 'GUEST_UNREACHABLE' })
 })
 
 test('a list of more than 64 leftover processes ends the session', async () => {

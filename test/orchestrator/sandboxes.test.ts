@@ -7,7 +7,9 @@ import { CheckpointCatalog } from '../../src/checkpoint/catalog.js'
 import type { CheckpointManifest } from '../../src/checkpoint/manifest.js'
 import { Kosa8Error } from '../../src/errors/kosa8-error.js'
 import { imageFolder, IMAGE_FILES, type ImageManifest } from '../../src/image/store.js'
+import { NO_PROXIES } from '../../src/model/egress.js'
 import type { CheckpointId, SandboxName } from '../../src/model/ids.js'
+import { Gateways } from '../../src/orchestrator/gateways.js'
 import { Sandboxes } from '../../src/orchestrator/sandboxes.js'
 import { ReservationStore } from '../../src/store/reservation-store.js'
 import { SandboxStore } from '../../src/store/sandbox-store.js'
@@ -41,7 +43,7 @@ afterEach(() => home.close())
 function open(): Sandboxes {
   const { paths, host, machines } = home
   return new Sandboxes({
-    host, machines, paths, clock: systemClock, caBundle: null, store: new SandboxStore(paths),
+    host, machines, paths, clock: systemClock, caBundle: null, gateways: new Gateways(NO_PROXIES, () => undefined), store: new SandboxStore(paths),
     catalog: new CheckpointCatalog({ checkpoints: paths.checkpoints, layers: paths.layers }),
     reserve: async (holder, memoryMib) => {
       const answer = await ledger.tryReserve({ bytes: memoryMib * MIB, holder, kind: 'sandbox', owner: ownProcessIdentity() })

@@ -5,6 +5,7 @@
  */
 import { onTestFinished } from 'vitest'
 import type { MachineSnapshot } from '../../src/hypervisor/driver.js'
+import { NO_PROXIES } from '../../src/model/egress.js'
 import { BASELINE_LABEL, trialIdOf, type RunId } from '../../src/model/ids.js'
 import type { RunPlan } from '../../src/model/run.js'
 import type { Reservations } from '../../src/orchestrator/reservations.js'
@@ -54,7 +55,7 @@ export class TrialBench {
     const name = `worker-${this.workers}`
     const stop = new AbortController()
     const worker = new TrialWorker({
-      queue: await this.queues.queue({ waitMaxMs: 200 }), runs: this.queues.store, paths: this.home.paths, host: this.home.host,
+      queue: await this.queues.queue({ waitMaxMs: 200 }), runs: this.queues.store, paths: this.home.paths, host: this.home.host, hostProxies: NO_PROXIES,
       reservations: PLENTY, loadSnapshot: async () => this.snapshot, keepClone: async () => undefined, name, processorsMax: 1000,
       onError: (message) => this.errors.push(message), ...change,
     })

@@ -24,7 +24,7 @@ afterEach(async () => {
 })
 
 const clone = (): Promise<Sandbox> =>
-  home.host.clone({ snapshot, hostname: 'clone-1', purpose: { kind: 'sandbox', name: 'clone-1' as SandboxName } })
+  home.host.clone({ snapshot, gateway: null, hostname: 'clone-1', purpose: { kind: 'sandbox', name: 'clone-1' as SandboxName } })
 
 /** Notes the machine while its guest is asked, so that it can be looked for afterwards. */
 function watchMachine(): { handle: () => Promise<MachineHandle>; beforeIdentity: () => Promise<void> } {

@@ -11,6 +11,7 @@ export function aPlan(run: RunId): RunPlan {
     sandboxIsOwned: true,
     checkpoint: { id: 'box-ckpt-1', label: null, pauseMs: 12 },
     base: { commit: 'c'.repeat(40), tree: 't'.repeat(40) },
+    egress: 'deny',
     approaches: [{ approach: 'a', label: 'a', strategy: { kind: 'builtin', name: 'shell' }, parameters: {} }],
     repeats: 1,
     parallel: null,

@@ -48,8 +48,11 @@ static size_t put_string(uint8_t *out, const char *text) {
 /* A request that is right, or nearly. */
 static size_t make_request(uint8_t *out) {
   size_t at = 0;
-  bool exec = draw() % 2;
-  if (exec) {
+  uint32_t kind = draw() % 8;
+  if (kind == 0) {
+    fill(out, 2);
+    at = 2;
+  } else if (kind < 4) {
     memset(out, 0, 16);
     at = 16;
     at += put_string(out + at, "/");
@@ -88,6 +91,8 @@ static void decode(const uint8_t *bytes, size_t count) {
     free_exec(&exec);
   }
   if (decode_identity(exact, count, &identity) && strlen(identity.machine_id) != MACHINE_ID_LENGTH) fail("machine id");
+  uint16_t port;
+  if (decode_listen(exact, count, &port) && count != 2) fail("a port of another length");
   free(exact);
 }
 

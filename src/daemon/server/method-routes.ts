@@ -75,6 +75,8 @@ function bindHandlers({ daemon, sandboxes, runs, reservations, approvals }: Serv
     getSandbox: async ({ params }) => sandboxes.get(params.name),
     deleteSandbox: async ({ params }) => { await sandboxes.delete(params.name); return DONE },
 
+    setEgress: async ({ params, body }) => sandboxes.setEgress(params.name, body.egress),
+
     forkSandbox: async ({ params, body }) => sandboxes.fork(params.name, body.names),
 
     createSnapshot: async ({ params, body }) => sandboxes.snapshot(params.name, body),
