@@ -2,11 +2,14 @@ import { once } from 'node:events'
 import { readdir, readFile, utimes, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { describe, expect, it } from 'vitest'
+import type { SandboxName } from '../../src/model/ids.js'
 import { FileCheckpointStore, MemoryCheckpointStore, type CheckpointStore } from '../../src/sdk/checkpoint-store.js'
-import { temporaryFolder } from '../daemon-server/serve.js'
-import { runScript, startScript } from '../helpers/script.js'
+import { serveHome, temporaryFolder } from '../daemon-server/serve.js'
+import { startScript } from '../helpers/script.js'
 
 const WRITER = new URL('./list-writer.ts', import.meta.url)
+/** Of each of 8. */
+const RECORDS_PER_WRITER = 125
 const record = (id: string) => ({ id, sandbox: 'db', label: 'why', by: 'you', created_at: '2026-01-02T03:04:05.000Z' })
 
 async function add(store: CheckpointStore, id: string): Promise<void> {
@@ -41,20 +44,29 @@ describe.each([
 })
 
 describe('a list of checkpoints in a file', () => {
-  it('loses no record when 8 processes write 125 each', async () => {
-    const file = path.join(await temporaryFolder(), 'list.json')
-    const names = Array.from({ length: 8 }, (_, n) => `p${n}`)
-    await Promise.all(names.map((name) => runScript(WRITER, [file, name, '125'])))
-    const ids = (await new FileCheckpointStore(file).load()).sandboxes['all']?.map(({ id }) => id) ?? []
-    expect(new Set(ids)).toEqual(new Set(names.flatMap((name) => Array.from({ length: 125 }, (_, n) => `${name}-ckpt-${n + 1}`))))
-    expect(ids).toHaveLength(1000)
-    for (const name of names) expect(ids.filter((id) => id.startsWith(name))).toHaveLength(125)
-  })
+  it('loses no record of 1,000 that 8 processes write at once, by command line and SDK, while a ninth is killed with the lock in its hands', async () => {
+    const { home, services } = await serveHome()
+    const file = path.join(home, 'checkpoints.json')
+    const writers = Array.from({ length: 8 }, (_, n) => ({ how: n % 2 === 0 ? 'cli' : 'sdk', sandboxes: Array.from({ length: 13 }, (__, m) => `w${n}-${m}`) }))
+    const names = writers.flatMap(({ sandboxes }) => sandboxes)
+    for (const name of names) await services.sandboxes.create({ name: name as SandboxName, image: 'base', memoryMib: 256, cpus: 1, egress: 'deny' }, new AbortController().signal)
+    const killed = startScript(WRITER, ['hold', file])
+    await once(killed.stdout!, 'data')
+    const running = writers.map(({ how, sandboxes }) => startScript(WRITER, [how, home, String(RECORDS_PER_WRITER), ...sandboxes]))
+    await Promise.all(running.map((writer) => once(writer.stdout!, 'data')))
+    const ends = Promise.all(running.map((writer) => once(writer, 'exit')))
+    killed.kill('SIGKILL')
+    expect((await ends).map(([code]) => code as number)).toEqual(running.map(() => 0))
+    const list = (await new FileCheckpointStore(file).load()).sandboxes
+    const taken = (name: string): string[] => services.sandboxes.all.get(name)?.snapshots.map(({ id }) => id) ?? []
+    for (const name of names) expect(list[name]?.map(({ id }) => id)).toEqual(taken(name))
+    expect(names.flatMap(taken)).toHaveLength(1000)
+  }, 300_000)
 
   it('goes on after a writer was killed while it held the lock', async () => {
     const folder = await temporaryFolder()
     const file = path.join(folder, 'list.json')
-    const holder = startScript(WRITER, [file, 'x', '0'])
+    const holder = startScript(WRITER, ['hold', file])
     await once(holder.stdout!, 'data')
     holder.kill('SIGKILL')
     await once(holder, 'exit')

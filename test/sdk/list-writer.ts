@@ -1,16 +1,30 @@
-/** A second process for checkpoint-store.test.ts: `FILE NAME COUNT` adds records; COUNT 0 takes the lock and stays. */
-import { FileCheckpointStore } from '../../src/sdk/checkpoint-store.js'
+/**
+ * A process of its own for checkpoint-store.test.ts. `hold FILE` takes the lock of a list and stays; `cli|sdk HOME COUNT
+ * SANDBOX…` takes so many checkpoints, one sandbox after the other, by command lines or with the SDK.
+ */
+import { readSettings } from '../../src/config/environment.js'
+import { Kosa8Client } from '../../src/sdk/index.js'
 import { withFileLock } from '../../src/util/file-lock.js'
+import { typeCommand } from '../cli/run-cli.js'
 
-const [file = '', name = '', count = ''] = process.argv.slice(2)
-if (count === '0') {
-  await withFileLock(`${file}.lock`, async () => {
+const [how = '', place = '', count = '', ...sandboxes] = process.argv.slice(2)
+
+if (how === 'hold') {
+  await withFileLock(`${place}.lock`, async () => {
     console.log('locked')
     await new Promise((resolve) => setTimeout(resolve, 2 ** 30))
   })
 }
-const store = new FileCheckpointStore(file)
-for (let n = 1; n <= Number(count); n += 1) {
-  const record = { id: `${name}-ckpt-${n}`, sandbox: 'all', label: null, by: 'you', created_at: '2026-01-02T03:04:05.000Z' }
-  await store.update((list) => ({ ...list, sandboxes: { all: [...list.sandboxes['all'] ?? [], record] } }))
+
+console.log('begins')
+const client = new Kosa8Client({ home: place, startsDaemon: false })
+const settings = readSettings({ KOSA8_HOME: place, NO_COLOR: '1' })
+for (let n = 0; n < Number(count); n += 1) {
+  const sandbox = sandboxes[n % sandboxes.length] as string
+  if (how === 'sdk') {
+    await client.checkpoint(sandbox)
+    continue
+  }
+  const { status, stderr } = await typeCommand(['checkpoint', sandbox], { settings })
+  if (status !== 0) throw new Error(stderr)
 }
