@@ -9,7 +9,7 @@
 import { randomBytes } from 'node:crypto'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import {
-  APPROVAL_MS_MAX, REQUEST_MS_MAX, approvalText, commandOf, nameAct, type ApprovalRequest, type ApprovalState,
+  APPROVAL_MS_MAX, REQUEST_MS_MAX, approvalRequestSchema, approvalText, commandOf, nameAct, type ApprovalRequest, type ApprovalState,
 } from '../model/approval.js'
 import type { SandboxName } from '../model/ids.js'
 import type { ApprovalDescription, ApproveRequest } from '../protocol/approvals.js'
@@ -130,6 +130,7 @@ export class ApprovalBook implements ApprovalService {
     const request: ApprovalRequest = {
       id: randomBytes(8).toString('hex'), ...act, sandbox: act.sandbox as SandboxName, sandboxCreatedAt: sandbox.createdAt, askedAt: this.now(), ...facts,
     }
+    if (!approvalRequestSchema.safeParse(request).success) throw new Kosa8Error('USAGE', `what is asked for cannot be written on one line: ${act.target}`)
     const record: ApprovalRecord = { ...request, decision: null, use: null }
     await this.parts.store.write(record.id, record)
     return record

@@ -248,6 +248,13 @@ describe('the book of approvals', () => {
     await expect(ask(20)).rejects.toMatchObject({ code: 'APPROVAL_REQUIRED' })
   })
 
+  it('asks for nothing that would be more than a line of the signed text', async () => {
+    const { services } = await guardedWeb()
+    const ask = services.approvals.guard({ sandbox: 'web', action: 'egress', target: 'deny\nuntil: 2099-01-01' }, null, async () => undefined)
+    await expect(ask).rejects.toMatchObject({ code: 'USAGE' })
+    expect(services.approvalRecords.all.size).toBe(0)
+  })
+
   it('forgets requests after a day, and those of a sandbox or a checkpoint that is gone', async () => {
     const { client, services, askToRewind, ask } = await guardedWeb()
     await askToRewind()
