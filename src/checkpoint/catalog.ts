@@ -34,8 +34,6 @@ export type NewCheckpoint =
 
 /** Checkpoints by sandbox and id. Unknown ones: CHECKPOINT_UNKNOWN. */
 export class CheckpointCatalog {
-  /** Layers of checkpoints this process removed, until they are collected. */
-  private readonly released = new Set<string>()
   /** Of layers this process has looked at: once frozen they never change, so each is hashed once. */
   private readonly knownLayers = new Map<string, CheckpointFile>()
 
@@ -136,9 +134,7 @@ export class CheckpointCatalog {
    */
   async remove(sandbox: SandboxName, id: CheckpointId): Promise<boolean> {
     const directory = this.directoryOf(sandbox, id)
-    const manifest = await readManifest(directory).catch(() => 'damaged' as const)
-    if (manifest === null) return false
-    if (manifest !== 'damaged') this.release(manifest)
+    if (await readManifest(directory).catch(() => 'damaged') === null) return false
     await this.removeDirectory(directory)
     return true
   }
@@ -153,7 +149,6 @@ export class CheckpointCatalog {
   /** Removes every checkpoint of a sandbox. */
   async removeAll(sandbox: SandboxName): Promise<void> {
     const directory = path.join(this.folders.checkpoints, sandbox)
-    for (const manifest of await this.list(sandbox)) this.release(manifest)
     const doomed = path.join(this.folders.checkpoints, `.removed-${sandbox}-${process.pid}-${Date.now()}`)
     await rename(directory, doomed).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOENT') throw error
@@ -182,11 +177,8 @@ export class CheckpointCatalog {
       const isMade = await stat(path.join(this.folders.layers, activeLayer)).then(() => true, () => false)
       if (parent !== null && !isMade) needed.add(parent.diskLayer)
     }
-    const removed = await collectLayers(this.folders.layers, needed, { isQuiet, released: this.released })
-    for (const name of removed) {
-      this.released.delete(name)
-      this.knownLayers.delete(name)
-    }
+    const removed = await collectLayers(this.folders.layers, needed, { isQuiet })
+    for (const name of removed) this.knownLayers.delete(name)
     return removed
   }
 
@@ -201,10 +193,6 @@ export class CheckpointCatalog {
       }
       await rmdir(folder).catch(() => undefined) // one with checkpoints stays
     }
-  }
-
-  private release(manifest: CheckpointManifest): void {
-    this.released.add(manifest.diskLayer)
   }
 
   /** Layers other checkpoints of the sandbox have described need not be hashed again. */

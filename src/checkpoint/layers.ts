@@ -2,7 +2,8 @@
  * The layers folder: every overlay of this host, by name.
  *
  * Owns: backing chains, and which layers are still needed. A layer is, if a checkpoint or a machine names it, or
- * if it lies in the backing chain of one that is. Very young ones are spared: their machine may be about to be noted.
+ * if it lies in the backing chain of one that is. Very young ones that can be written to are spared: their machine may
+ * be about to be noted. A frozen one has been noted long ago.
  */
 import { readdir, rm, stat } from 'node:fs/promises'
 import path from 'node:path'
@@ -15,8 +16,6 @@ const CHAIN_MAX = 1_000
 
 /** What the grace of young layers does not hold for. */
 export interface LayerCollection {
-  /** Layers of checkpoints that were removed: they were noted long ago. */
-  released?: ReadonlySet<string>
   /** True: nobody is starting a machine, so that no layer is about to be noted. */
   isQuiet?: boolean
   /** Wall clock, milliseconds. */
@@ -29,7 +28,7 @@ export interface LayerCollection {
  * @returns the names of those removed.
  */
 export async function collectLayers(
-  folder: string, needed: ReadonlySet<string>, { released = new Set(), isQuiet = false, now = Date.now }: LayerCollection = {},
+  folder: string, needed: ReadonlySet<string>, { isQuiet = false, now = Date.now }: LayerCollection = {},
 ): Promise<string[]> {
   const live = new Set<string>()
   for (const name of needed) await addChain(folder, name, live)
@@ -38,8 +37,9 @@ export async function collectLayers(
     const file = path.join(folder, name)
     if (live.has(name) || !name.endsWith('.qcow2')) continue
     const found = await stat(file).catch(() => null)
-    const isSpared = !isQuiet && !released.has(name) && found !== null && now() - found.ctimeMs < GRACE_MS
-    if (found === null || isSpared) continue
+    if (found === null) continue
+    const isFrozen = (found.mode & 0o222) === 0
+    if (!isQuiet && !isFrozen && now() - found.ctimeMs < GRACE_MS) continue
     await rm(file, { force: true })
     removed.push(name)
   }

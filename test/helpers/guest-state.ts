@@ -26,7 +26,8 @@ export class GuestState {
 
   /** Starts the process; the state is that of seed 0. */
   async begin(): Promise<void> {
-    await this.run('mkdir -p /data')
+    // The kernel makes up its boot id when it is first asked for.
+    await this.run('mkdir -p /data; cat /proc/sys/kernel/random/boot_id')
     await this.sandbox.start(['sh', '-c', HOLDER])
     await this.run('until [ -p /run/answer ]; do sleep 0.05; done')
     await this.change('0', 1)
