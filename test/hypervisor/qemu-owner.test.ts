@@ -104,7 +104,7 @@ describe('a QEMU machine', () => {
     expect(await ask(machine, 'set memory on')).toBe('ok')
   })
 
-  it('flattens a long chain of overlays when it is saved, and has what was written before and after', async () => {
+  it('flattens a long chain of overlays when it is saved, again and again, and has what was written before and after', async () => {
     const machine = await bench.machine()
     await ask(machine, 'set disk below')
     const { snapshot } = await machine.snapshot(await bench.snapshotDirectory())
@@ -121,6 +121,9 @@ describe('a QEMU machine', () => {
     await ask(clone, 'set disk above')
     const next = (await clone.snapshot(await bench.snapshotDirectory())).snapshot
     expect(await depthOf(next.diskLayer)).toBe(1)
+    const depths: number[] = []
+    for (let n = 0; n < 16; n += 1) depths.push(await depthOf((await clone.snapshot(await bench.snapshotDirectory())).snapshot.diskLayer))
+    expect(depths).toEqual([2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0])
     await clone.destroy()
     for (const name of (await bench.layers()).filter((layer) => layer.startsWith('long-'))) await rm(path.join(bench.layersDirectory, name))
     expect((await readValues(await bench.clone(flat))).disk).toBe('below')

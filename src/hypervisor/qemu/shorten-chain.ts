@@ -32,8 +32,10 @@ export async function shortenChain({ handle, qmp }: { handle: MachineHandle; qmp
   if (chain.lowerLayers <= LOWER_LAYERS_MAX) return
   const free = await readFreeSpace(handle.layersDirectory)
   if (free.bytes < chain.lowerBytes + DISK_MARGIN_BYTES) return
+  const base = await findRootNode(qmp, path.resolve(handle.layersDirectory, chain.rootName))
+  if (base === null) return
   const isAtWork = await qmp.call('block-stream', {
-    'job-id': JOB_ID, device: DISK_ID, base: path.resolve(handle.layersDirectory, chain.rootName), 'backing-file': chain.rootName,
+    'job-id': JOB_ID, device: DISK_ID, 'base-node': base, 'backing-file': chain.rootName,
   }).then(() => true, (error: unknown) => {
     if (Kosa8Error.isInstance(error) && error.code === 'MACHINE_PROTOCOL') return false
     throw error
@@ -51,6 +53,14 @@ async function readChain({ layersDirectory, activeLayer }: MachineHandle): Promi
     lowerLayers += 1
     lowerBytes += (await stat(path.join(layersDirectory, name))).blocks * 512
   }
+}
+
+const nodesSchema = z.array(z.object({ 'node-name': z.string(), drv: z.string(), file: z.string() }))
+
+/** QEMU's name for the root disk in its graph. By file name it would not find it below a layer it switched to itself. */
+async function findRootNode(qmp: QmpClient, rootDisk: string): Promise<string | null> {
+  const nodes = nodesSchema.parse(await qmp.call('query-named-block-nodes', { flat: true }))
+  return nodes.find(({ drv, file }) => drv === 'raw' && path.resolve(file) === rootDisk)?.['node-name'] ?? null
 }
 
 const jobsSchema = z.array(z.unknown())
