@@ -75,10 +75,10 @@ static bool rewrite(enum identity_file file, const char *line) {
   struct stat stat;
   off_t length = (off_t)strlen(line);
   if (fstat(files[file].fd, &stat) != 0) return false;
-  /* Somebody removed it. */
-  if (stat.st_nlink == 0) return replace_file(files[file].path, line, files[file].mode);
-  return pwrite(files[file].fd, line, (size_t)length, 0) == length &&
-         (stat.st_size <= length || ftruncate(files[file].fd, length) == 0);
+  bool written = pwrite(files[file].fd, line, (size_t)length, 0) == length &&
+                 (stat.st_size <= length || ftruncate(files[file].fd, length) == 0);
+  /* Somebody removed it: where it is mounted it is still seen, at its path there is to be one again. */
+  return written && (stat.st_nlink > 0 || replace_file(files[file].path, line, files[file].mode));
 }
 
 static uint32_t error_of(bool done) {

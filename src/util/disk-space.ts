@@ -56,8 +56,13 @@ export async function describeDiskFull(need: DiskNeed, cause?: unknown): Promise
 export async function tellDiskFull(thrown: unknown, need: Omit<DiskNeed, 'neededBytes'>): Promise<unknown> {
   const error = toKosa8Error(thrown)
   if (error.code !== 'DISK_FULL') return thrown
-  const { neededBytes } = error.details
-  return describeDiskFull({ ...need, neededBytes: typeof neededBytes === 'number' ? neededBytes : DISK_MARGIN_BYTES }, thrown)
+  // Whoever found out knows best where: a folder of ours may lie on a disk of its own.
+  const { neededBytes, folder } = error.details
+  return describeDiskFull({
+    ...need,
+    neededBytes: typeof neededBytes === 'number' ? neededBytes : DISK_MARGIN_BYTES,
+    folder: typeof folder === 'string' ? folder : need.folder,
+  }, thrown)
 }
 
 function toMib(bytes: number, round = Math.floor): number {

@@ -84,7 +84,7 @@ describe('an approach that', () => {
   it('leaves processes behind has ended with its first one; they are stopped and named, late output is kept', () => {
     expect(trial('leaves')).toMatchObject({ state: 'completed', verdict: 'better' })
     expect(logs['leaves']).toContain('late-line')
-    expect(trial('leaves').notes.join()).toMatch(/left \d process\(es\) running: .*sleep/)
+    expect(trial('leaves').notes.join()).toMatch(/left \d processes running: .*sleep/)
   })
 
   it('plants links and pipes for reports has none of them followed (invariant 10)', async () => {
