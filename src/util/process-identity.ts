@@ -12,7 +12,8 @@ export interface ProcessIdentity {
   startTicks: number
 }
 
-/** Position of `starttime` among the fields after the command name, which may itself hold spaces. */
+/** Positions of `num_threads` and `starttime` among the fields after the command name, which may itself hold spaces. */
+const THREADS_FIELD = 17
 const START_TIME_FIELD = 19
 
 /** The identity of a live process, or null when there is none with this number (a zombie counts as none). */
@@ -25,7 +26,9 @@ export function readProcessIdentity(pid: number): ProcessIdentity | null {
   }
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   const startTicks = Number(fields[START_TIME_FIELD])
-  if (fields[0] === 'Z' || fields[0] === 'X' || !Number.isSafeInteger(startTicks)) return null
+  // Of a process that is ending the first thread may be gone before the others, and its files are open until the last one is.
+  const hasEnded = fields[0] === 'X' || (fields[0] === 'Z' && Number(fields[THREADS_FIELD]) <= 1)
+  if (hasEnded || !Number.isSafeInteger(startTicks)) return null
   return { pid, startTicks }
 }
 
