@@ -101,10 +101,13 @@ export function countChanges(changes: readonly FileChange[]): Pick<TrialDiff, 'f
 
 const OMITTED_MAX = 500
 
-/** A path that is in the diff after all (ignored, yet added on purpose) was not left out. */
+/**
+ * A path that is in the diff after all (ignored, yet added on purpose) was not left out. Ordered by path: a folder lists
+ * its files as its file system likes, and two trials that left out the same are to say the same.
+ */
 function withoutCollected(left: OmittedPath[], changes: readonly FileChange[]): OmittedPath[] {
   const collected = new Set(changes.filter((change) => change.status !== 'D').map((change) => change.path))
-  const entries = left.filter((entry) => !collected.has(entry.path))
+  const entries = left.filter((entry) => !collected.has(entry.path)).sort((a, b) => a.path < b.path ? -1 : Number(a.path > b.path))
   const rest = entries.splice(OMITTED_MAX)
   if (rest.length === 0) return entries
   return [...entries, { path: '…', bytes: rest.reduce((sum, entry) => sum + entry.bytes, 0), reason: `${rest.length} more` }]

@@ -198,9 +198,9 @@ describe('a collected diff', () => {
     const diff = await trial.collect({ limits: { fileBytesMax: 8000, totalBytesMax: 5000 } })
     expect(nameStatus(diff)).toEqual(['M a', 'A two'])
     expect(diff.omitted).toEqual([
-      { path: 'one', bytes: 4000, reason: 'changes larger than 5000 bytes in all' },
       { path: 'big', bytes: 9000, reason: 'larger than 8000 bytes' },
       { path: 'grows', bytes: 9000, reason: 'larger than 8000 bytes' },
+      { path: 'one', bytes: 4000, reason: 'changes larger than 5000 bytes in all' },
     ])
   })
 
