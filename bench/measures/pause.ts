@@ -35,7 +35,7 @@ export async function measurePause(bed: Bed, samples: number): Promise<Series[]>
         await measureOne(bed, clone, `checkpoint, ${writtenMib} MiB written`, add)
       }
       await bed.host.destroy(clone)
-      await bed.sandboxes.collectGarbage()
+      await bed.sandboxes.checkpoints.collectGarbage()
     }
   }
   return [...series.values()].sort((a, b) => a.label.localeCompare(b.label, 'en', { numeric: true }))

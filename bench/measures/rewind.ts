@@ -12,10 +12,10 @@ export async function measureRewind(bed: Bed, samples: number): Promise<Series[]
   const bare: number[] = []
   const rewind: number[] = []
   const command: number[] = []
-  const source = await bed.sandboxes.machineOf(bed.source)
+  const source = await bed.sandboxes.machines.of(bed.source)
   // Its pipes stay open with this session; the process itself belongs to the guest.
   await source.session.exec({ argv: ['/bin/sleep', '1000000'] })
-  const { id } = await bed.sandboxes.checkpoint(bed.source, { label: null })
+  const { id } = await bed.sandboxes.checkpoints.take(bed.source, { label: null })
   for (let sample = 0; sample < samples; sample++) {
     bed.signal.throwIfAborted()
     const prepared = await prepareBareClone(bed)
@@ -26,7 +26,7 @@ export async function measureRewind(bed: Bed, samples: number): Promise<Series[]
     await prepared.dispose()
     const startedAt = performance.now()
     await bed.sandboxes.restore(bed.source, id)
-    const { session } = await bed.sandboxes.machineOf(bed.source)
+    const { session } = await bed.sandboxes.machines.of(bed.source)
     // The identity is repaired by an answer of the agent: it answers now.
     rewind.push(performance.now() - startedAt)
     await runFirstCommand(session)

@@ -105,7 +105,7 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
     sandboxes: new SandboxCalls(sandboxes), runs, reservations: book,
     approvals: new ApprovalBook({
       store: new ApprovalStore(paths), clock: systemClock, onError,
-      sandbox: (name) => sandboxes.read(name as SandboxName), checkpoints: (name) => sandboxes.checkpoints(name as SandboxName),
+      sandbox: (name) => sandboxes.read(name as SandboxName), checkpoints: (name) => sandboxes.checkpoints.list(name as SandboxName),
     }),
   })
   const server = await startServer(settings.socketPath, services)
@@ -131,10 +131,10 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
   stop.abort()
   if (isIdle) {
     await worker.stop()
-    await sandboxes.collectGarbage({ isQuiet: true })
+    await sandboxes.checkpoints.collectGarbage({ isQuiet: true })
     if (settings.redisUrl === null) await stopRedis(redis)
   }
-  sandboxes.detachAll()
+  sandboxes.machines.detachAll()
   await rm(paths.daemonRecord, { force: true })
 }
 

@@ -13,7 +13,7 @@ import { Kosa8Error, serialiseError, toKosa8Error } from '../errors/kosa8-error.
 import { applyResult } from '../git/apply.js'
 import { diffBetween } from '../git/compare-results.js'
 import { openRepository, removeRunRefs } from '../git/repository.js'
-import { BASELINE_LABEL, createRunId, trialIdOf, type RunId } from '../model/ids.js'
+import { BASELINE_LABEL, createRunId, trialIdOf, type CheckpointId, type RunId, type SandboxName } from '../model/ids.js'
 import type { RunEvent, RunPlan, TrialRecord } from '../model/run.js'
 import { decideKept } from '../orchestrator/keep-clone.js'
 import { concludeRun, type ConclusionParts, type RunEnd } from '../orchestrator/run-conclusion.js'
@@ -60,7 +60,7 @@ export class Runs implements RunService {
     const repository = await openRepository(request.repository)
     if (request.sandbox !== null) await this.parts.sandboxes.repositoryOf(request.sandbox)
     if (request.sandbox !== null && request.from !== null) {
-      await this.parts.sandboxes.findCheckpoint(request.sandbox, request.from)
+      await this.parts.sandboxes.checkpoints.find(request.sandbox, request.from)
     }
     if (request.machine !== null) await this.parts.sandboxes.requireImage(request.machine.image)
     await checkStrategies(request.approaches)
@@ -302,7 +302,7 @@ export class Runs implements RunService {
     await this.parts.sandboxes.deleteOwnedBy(run)
     if (plan === null || plan.sandboxIsOwned) return
     const isOfTheRun = plan.checkpoint.label === `run ${run}`
-    if (isOfTheRun) await this.parts.sandboxes.removeCheckpoint(plan.sandbox, plan.checkpoint.id)
+    if (isOfTheRun) await this.parts.sandboxes.checkpoints.remove(plan.sandbox as SandboxName, plan.checkpoint.id as CheckpointId)
   }
 
   private async requirePlan(id: string): Promise<RunPlan> {

@@ -15,7 +15,8 @@ import { networkEnvironment } from '../orchestrator/host-certificates.js'
 import { unattendedEnvironment } from '../orchestrator/strategy-run.js'
 import { WORKSPACE_PATH } from '../orchestrator/guest-workspace.js'
 import { uploadRepository } from '../orchestrator/run-preparation.js'
-import type { SandboxRepository, Sandboxes } from '../orchestrator/sandboxes.js'
+import type { SandboxRepository } from '../orchestrator/sandbox-parts.js'
+import type { Sandboxes } from '../orchestrator/sandboxes.js'
 import type {
   CreateSandboxRequest, CreateSnapshotRequest, ExecRequest, ForkedSandboxEntry, RestoredSandbox, SandboxDescription,
   SnapshotDescription,
@@ -58,7 +59,7 @@ export class SandboxCalls implements SandboxService {
   }
 
   async exec(name: string, request: ExecRequest): Promise<GuestProcess> {
-    const sandbox = await this.sandboxes.machineOf(name as SandboxName)
+    const sandbox = await this.sandboxes.machines.of(name as SandboxName)
     const { repository, workingDirectory } = await this.sandboxes.read(name as SandboxName)
     const unattended = request.pty === undefined ? unattendedEnvironment(sandbox) : networkEnvironment(sandbox)
     return sandbox.session.exec({
@@ -67,12 +68,12 @@ export class SandboxCalls implements SandboxService {
   }
 
   async readFile(name: string, file: string): Promise<Readable> {
-    const { session } = await this.sandboxes.machineOf(name as SandboxName)
+    const { session } = await this.sandboxes.machines.of(name as SandboxName)
     return session.readFile(resolveGuestPath(file), { bytesMax: SANDBOX_FILE_BYTES_MAX })
   }
 
   async writeFile(name: string, file: string, content: Readable, mode: number | undefined): Promise<void> {
-    const { session } = await this.sandboxes.machineOf(name as SandboxName)
+    const { session } = await this.sandboxes.machines.of(name as SandboxName)
     await session.writeFile(resolveGuestPath(file), content, mode === undefined ? {} : { mode })
   }
 
@@ -83,17 +84,17 @@ export class SandboxCalls implements SandboxService {
 
   async snapshot(name: string, { id, label }: CreateSnapshotRequest): Promise<SnapshotDescription> {
     const wanted = { label: label ?? null, ...(id === undefined ? {} : { id: id as CheckpointId }) }
-    const taken = await this.sandboxes.checkpoint(name as SandboxName, wanted)
+    const taken = await this.sandboxes.checkpoints.take(name as SandboxName, wanted)
     return describeSnapshot(taken.manifest)
   }
 
   async snapshots(name: string): Promise<SnapshotDescription[]> {
     await this.sandboxes.read(name as SandboxName)
-    return (await this.sandboxes.checkpoints(name as SandboxName)).map(describeSnapshot)
+    return (await this.sandboxes.checkpoints.list(name as SandboxName)).map(describeSnapshot)
   }
 
   async deleteSnapshot(name: string, id: string): Promise<void> {
-    if (await this.sandboxes.removeCheckpoint(name, id)) return
+    if (await this.sandboxes.checkpoints.remove(name as SandboxName, id as CheckpointId)) return
     throw new Kosa8Error('CHECKPOINT_UNKNOWN', `sandbox ${name} has no checkpoint ${id}`, { hint: `list them with: kosa8 checkpoint ls ${name}` })
   }
 
@@ -103,9 +104,9 @@ export class SandboxCalls implements SandboxService {
   }
 
   private async describe(record: SandboxRecord): Promise<SandboxDescription> {
-    const machine = this.sandboxes.findMachine(record.name)?.machine
+    const machine = this.sandboxes.machines.find(record.name)?.machine
     const measured = await machine?.inspect().catch(() => null)
-    const state = measured === undefined || measured === null ? this.sandboxes.stateOf(record.name) : measured.isRunning ? 'running' : 'paused'
+    const state = measured === undefined || measured === null ? this.sandboxes.machines.stateOf(record.name) : measured.isRunning ? 'running' : 'paused'
     return {
       name: record.name, image: record.image, memoryMib: record.shape.memoryMib, cpus: record.shape.cpus,
       egress: record.egress, blocked: this.sandboxes.blockedOf(record.name),

@@ -2,7 +2,7 @@
  * Finding the machine of a sandbox again, for as long as that takes.
  *
  * Owns: trying again. A machine on a busy host, or one whose disk is full, may answer its new owner late; it is
- * somebody's work, so it is never given up while its process is there. Called by `sandboxes.ts` after a restart.
+ * somebody's work, so it is never given up while its process is there. Called by `sandbox-machines.ts` after a restart.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Reservation } from '../model/reservation.js'

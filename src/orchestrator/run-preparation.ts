@@ -15,7 +15,7 @@ import { packBase } from '../git/pack.js'
 import { openRepository, type Repository } from '../git/repository.js'
 import { runInGuest } from '../guest/run-in-guest.js'
 import { describeBlocked } from '../model/egress.js'
-import type { RunId, SandboxName } from '../model/ids.js'
+import type { CheckpointId, RunId, SandboxName } from '../model/ids.js'
 import type { Base, RunPlan } from '../model/run.js'
 import type { RunRequest } from '../protocol/runs.js'
 import type { Sandbox } from '../sandbox/sandbox.js'
@@ -88,10 +88,10 @@ async function startFromRepository(preparation: Preparation, repository: Reposit
   const { base, notes } = await fillSandbox(preparation, sandbox, repository, prepared)
   signal.throwIfAborted()
   onProgress('taking the checkpoint')
-  const checkpoint = await sandboxes.checkpoint(name, {
+  const checkpoint = await sandboxes.checkpoints.take(name, {
     label: `run ${preparation.id}`, repository: { hostPath: repository.topLevel, path: WORKSPACE_PATH, base },
   })
-  await sandboxes.endMachine(name)
+  await sandboxes.machines.end(name)
   return {
     sandbox: name, sandboxIsOwned: true, egress: machine.egress, base,
     notes: [...prepared.notes, ...tellBlocked(sandboxes, name), ...notes],
@@ -183,14 +183,14 @@ async function startFromSandbox(preparation: Preparation, name: SandboxName, rep
   let taken: { id: string; label: string | null; pauseMs: number | null }
   if (request.from === null) {
     onProgress(`taking a checkpoint of ${name} while it runs`)
-    taken = await sandboxes.checkpoint(name, { label: `run ${preparation.id}` })
+    taken = await sandboxes.checkpoints.take(name, { label: `run ${preparation.id}` })
   } else {
     onProgress(`checking checkpoint ${request.from}`)
-    const found = await sandboxes.findCheckpoint(name, request.from, { verify: true })
+    const found = await sandboxes.checkpoints.find(name, request.from, { verify: true })
     taken = { id: found.id, label: found.label, pauseMs: null }
   }
   onProgress('recording the base')
-  const captured = await sandboxes.withClone(name, taken.id, signal, (clone) => captureBase(
+  const captured = await sandboxes.checkpoints.withClone(name, taken.id as CheckpointId, signal, (clone) => captureBase(
     createGuestWorkspace(clone.session), repository, installed, { run: preparation.id, signal }))
   return { sandbox: name, sandboxIsOwned: false, egress, checkpoint: taken, ...captured }
 }

@@ -68,7 +68,7 @@ async function writeImage(images: string, image: string): Promise<void> {
 
 const create = (wanted = 'source') =>
   sandboxes.create({ name: name(wanted), image: 'small', memoryMib: SHAPE.memoryMib, cpus: SHAPE.cpus, egress: 'deny' })
-const shapeOf = async (wanted: string) => (await sandboxes.machineOf(name(wanted))).machine.handle.shape
+const shapeOf = async (wanted: string) => (await sandboxes.machines.of(name(wanted))).machine.handle.shape
 const machineCount = async (): Promise<number> => (await home.left()).records
 const reservedMib = (): number => ledger.status().reservedBytes / MIB
 
@@ -86,9 +86,9 @@ describe('a clone has the memory, processors, image and egress of its parent (in
 
   it('when a sandbox is put back to a checkpoint', async () => {
     const source = await create()
-    const { id } = await sandboxes.checkpoint(name('source'), { label: null })
+    const { id } = await sandboxes.checkpoints.take(name('source'), { label: null })
     await sandboxes.restore(name('source'), id)
-    const restored = await sandboxes.machineOf(name('source'))
+    const restored = await sandboxes.machines.of(name('source'))
     expect(restored.machine.handle).toMatchObject({ shape: SHAPE, image: source.machine.handle.image })
     expect(restored.machine.handle.id).not.toBe(source.machine.handle.id)
     expect(reservedMib()).toBe(SHAPE.memoryMib)
@@ -107,13 +107,13 @@ describe('no machine starts without a reservation (invariant 7)', () => {
 
   it('neither for a fork, a clone that is lent nor a machine that comes back', async () => {
     await create()
-    const { id, manifest } = await sandboxes.checkpoint(name('source'), { label: null })
-    await sandboxes.endMachine(name('source'))
+    const { id, manifest } = await sandboxes.checkpoints.take(name('source'), { label: null })
+    await sandboxes.machines.end(name('source'))
     await create('other')
     budgetMib = reservedMib()
     const noMemory = { code: 'MEMORY_INSUFFICIENT' }
     await expect(sandboxes.restore(name('source'), id)).rejects.toMatchObject(noMemory)
-    await expect(sandboxes.withClone(name('source'), id, new AbortController().signal, async () => 'used')).rejects.toMatchObject(noMemory)
+    await expect(sandboxes.checkpoints.withClone(name('source'), id, new AbortController().signal, async () => 'used')).rejects.toMatchObject(noMemory)
     await expect(sandboxes.createFromCheckpoint(name('third'), manifest, await sandboxes.read(name('source')))).rejects.toMatchObject(noMemory)
     expect(await sandboxes.fork(name('other'), [name('child')])).toMatchObject([{ error: noMemory }])
     expect({ machines: await machineCount(), reserved: reservedMib() }).toEqual({ machines: 1, reserved: SHAPE.memoryMib })
@@ -124,7 +124,7 @@ describe('no machine starts without a reservation (invariant 7)', () => {
     home.driver.script.failNext('boot')
     await expect(create()).rejects.toThrow(/boot was told to fail/)
     await create()
-    const { id } = await sandboxes.checkpoint(name('source'), { label: null })
+    const { id } = await sandboxes.checkpoints.take(name('source'), { label: null })
     home.driver.script.failNext('restore')
     await expect(sandboxes.restore(name('source'), id)).rejects.toThrow(/restore was told to fail/)
     expect({ machines: await machineCount(), reserved: reservedMib() }).toEqual({ machines: 1, reserved: SHAPE.memoryMib })
@@ -153,12 +153,12 @@ describe('a rewind that cannot be done', () => {
 
   it.each(Object.keys(spoil))('because its checkpoint %s leaves the sandbox running as it was', async (kind) => {
     await create()
-    await sandboxes.checkpoint(name('source'), { label: null })
-    const { id, manifest } = await sandboxes.checkpoint(name('source'), { label: null })
-    const before = await sandboxes.machineOf(name('source'))
+    await sandboxes.checkpoints.take(name('source'), { label: null })
+    const { id, manifest } = await sandboxes.checkpoints.take(name('source'), { label: null })
+    const before = await sandboxes.machines.of(name('source'))
     await spoil[kind]?.(id, manifest)
     await expect(sandboxes.restore(name('source'), id)).rejects.toThrow()
-    expect(await sandboxes.machineOf(name('source'))).toBe(before)
+    expect(await sandboxes.machines.of(name('source'))).toBe(before)
     expect((await before.machine.inspect()).isRunning).toBe(true)
     expect({ machines: await machineCount(), reserved: reservedMib() }).toEqual({ machines: 1, reserved: SHAPE.memoryMib })
   })
@@ -167,7 +167,7 @@ describe('a rewind that cannot be done', () => {
 describe('a checkpoint', () => {
   it('names the one its state descends from, also after a rewind and in a fork', async () => {
     await create()
-    const take = async (of = 'source') => (await sandboxes.checkpoint(name(of), { label: null })).manifest
+    const take = async (of = 'source') => (await sandboxes.checkpoints.take(name(of), { label: null })).manifest
     const first = await take()
     const second = await take()
     await sandboxes.restore(name('source'), first.id)
@@ -180,7 +180,7 @@ describe('a checkpoint', () => {
 
 describe('the next daemon', () => {
   const restart = async (): Promise<void> => {
-    sandboxes.detachAll()
+    sandboxes.machines.detachAll()
     sandboxes = open()
     await sandboxes.recover(ledger.status().reservations, { isAlone: true })
   }
@@ -189,18 +189,18 @@ describe('the next daemon', () => {
     const { machine } = await create()
     for (let n = 0; n < 3; n += 1) home.driver.script.failNext('recover')
     await restart()
-    expect((await sandboxes.machineOf(name('source'))).machine.handle.id).toBe(machine.handle.id)
+    expect((await sandboxes.machines.of(name('source'))).machine.handle.id).toBe(machine.handle.id)
     expect({ machines: await machineCount(), reserved: reservedMib() }).toEqual({ machines: 1, reserved: SHAPE.memoryMib })
   })
 
   it('serves while a machine does not answer, says so, and ends that machine when its sandbox is rewound', async () => {
     const { machine } = await create()
-    const { id } = await sandboxes.checkpoint(name('source'), { label: null })
+    const { id } = await sandboxes.checkpoints.take(name('source'), { label: null })
     for (let n = 0; n < 20; n += 1) home.driver.script.failNext('recover')
     await restart()
-    expect(sandboxes.stateOf(name('source'))).toBe('unreachable')
+    expect(sandboxes.machines.stateOf(name('source'))).toBe('unreachable')
     await sandboxes.restore(name('source'), id)
-    expect((await sandboxes.machineOf(name('source'))).machine.handle.id).not.toBe(machine.handle.id)
+    expect((await sandboxes.machines.of(name('source'))).machine.handle.id).not.toBe(machine.handle.id)
     expect({ machines: await machineCount(), reserved: reservedMib() }).toEqual({ machines: 1, reserved: SHAPE.memoryMib })
   })
 
@@ -211,7 +211,7 @@ describe('the next daemon', () => {
       fill: () => { filling.resolve(); return new Promise(() => undefined) },
     })
     await Promise.race([filling.promise, never])
-    expect(sandboxes.stateOf(name('half'))).toBe('starting')
+    expect(sandboxes.machines.stateOf(name('half'))).toBe('starting')
     await restart()
     expect(await sandboxes.list()).toEqual([])
     expect(reservedMib()).toBe(0)
