@@ -32,12 +32,13 @@ import { removeAbandonedTemporaries } from '../util/atomic-write.js'
 import { systemClock } from '../util/clock.js'
 import { createDeferred } from '../util/deferred.js'
 import { ownProcessIdentity } from '../util/process-identity.js'
+import { ActiveRuns } from './active-runs.js'
 import { ApprovalBook } from './approval-book.js'
 import { ImageCalls } from './image-service.js'
 import { PeakHistory } from './peak-history.js'
 import { PressureWatch } from './pressure-watch.js'
 import { ADOPTION_GRACE_MS, ReservationBook } from './reservation-book.js'
-import { Runs } from './run-service.js'
+import { RunCalls } from './run-service.js'
 import { SandboxCalls } from './sandbox-service.js'
 import { startServer } from './server/server.js'
 import type { DaemonService, Services } from './services.js'
@@ -95,14 +96,15 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
     void superviseRedis(redis, { onFailure: (error) => onError('redis-server could not be started again', error) }, ended)
   }
   const queue = await openHostQueue({ redisUrl: settings.redisUrl, paths, journal: host.runs })
-  const runs = new Runs({
+  const active = new ActiveRuns({
     runs: host.runs, paths, clock: systemClock, sandboxes, queue, book, ensureWorker: () => worker.ensure(), onError,
   })
   const activity = new Activity(config.stays)
   const tcp = new TcpPlace(paths.token, () => services)
   const services: Services = activity.watch({
-    daemon: createDaemonService({ config, paths, host, sandboxes, runs, activity, tcp, stop: () => stop.abort() }),
-    sandboxes: new SandboxCalls(sandboxes), runs, reservations: book,
+    daemon: createDaemonService({ config, paths, host, sandboxes, active, activity, tcp, stop: () => stop.abort() }),
+    sandboxes: new SandboxCalls(sandboxes), reservations: book,
+    runs: new RunCalls({ runs: host.runs, paths, clock: systemClock, sandboxes, active }),
     approvals: new ApprovalBook({
       store: new ApprovalStore(paths), clock: systemClock, onError,
       sandbox: (name) => sandboxes.read(name as SandboxName), checkpoints: (name) => sandboxes.checkpoints.list(name as SandboxName),
@@ -115,15 +117,15 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
     const trials = host.promised.filter(({ kind }) => kind === 'trial')
     book.dropUnadopted(trials).catch((error: unknown) => onError('reservations nobody took over could not be released', error))
   }, ADOPTION_GRACE_MS).unref()
-  await runs.recover()
+  await active.recover()
   log.info({ version: VERSION, home: paths.home }, 'the daemon answers')
 
-  const isBusy = async (): Promise<boolean> => runs.activeCount > 0 || !book.isIdle || (await sandboxes.list()).length > 0
+  const isBusy = async (): Promise<boolean> => active.count > 0 || !book.isIdle || (await sandboxes.list()).length > 0
   await waitForEnd(ended, activity, isBusy)
   const isIdle = !await isBusy()
   log.info(isIdle ? 'the daemon ends, nothing is left to look after' : 'the daemon ends, machines go on running')
   host.pressure.stop()
-  runs.stop()
+  active.stop()
   book.stop()
   await tcp.close()
   await server.close()
@@ -176,7 +178,7 @@ async function buildHost(config: DaemonConfig, paths: Paths, onError: (message: 
 }
 
 function createDaemonService(parts: {
-  config: DaemonConfig; paths: Paths; host: Host; sandboxes: Sandboxes; runs: Runs; activity: Activity; tcp: TcpPlace; stop: () => void
+  config: DaemonConfig; paths: Paths; host: Host; sandboxes: Sandboxes; active: ActiveRuns; activity: Activity; tcp: TcpPlace; stop: () => void
 }): DaemonService {
   const startedAt = new Date().toISOString()
   const images = new ImageCalls({ imagesDirectory: parts.paths.images, catalog: parts.host.catalog, machines: parts.host.machines })
@@ -186,7 +188,7 @@ function createDaemonService(parts: {
       const acceleration = await parts.host.driver.acceleration().catch(() => null)
       return {
         version: VERSION, build: BUILD, pid: process.pid, home: parts.paths.home, startedAt, listening: parts.tcp.listening,
-        running: { sandboxes: (await parts.sandboxes.list()).length, runs: parts.runs.activeCount },
+        running: { sandboxes: (await parts.sandboxes.list()).length, runs: parts.active.count },
         accelerator: acceleration === null ? null : { name: acceleration.accelerator, reason: acceleration.reason },
         budget: { totalBytes: budgetBytes, reservedBytes, freeBytes: Math.max(0, budgetBytes - reservedBytes) },
         reservations: reservations.map(({ id, holder, bytes }) => ({ id, owner: holder, bytes })),
