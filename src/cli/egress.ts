@@ -1,11 +1,15 @@
 /** `kosa8 egress NAME [RULE] [--approval ID]`. */
 import type { Command } from 'commander'
+import { BLOCKED_TARGETS_MAX } from '../model/egress.js'
 import { layOutTable } from '../report/table.js'
 import type { SandboxDescription } from '../protocol/sandboxes.js'
 import type { CommandTools } from './host.js'
 import { APPROVAL_HELP, approvalOf, egressOption } from './options.js'
 import { tellAge } from './relative-time.js'
 import { defineVerb, type Cli, type CommonOptions } from './verb.js'
+
+/** Characters of a target that are shown; a guest chooses names of any length. */
+const TARGET_LENGTH_MAX = 60
 
 interface EgressOptions extends CommonOptions {
   approval?: string
@@ -35,7 +39,13 @@ async function egress({ client, host, output }: CommandTools, [name, rule]: stri
 
 function tellBlocked({ blocked }: SandboxDescription, columns: number): string {
   if (blocked.length === 0) return 'nothing was blocked'
-  const rows = blocked.map(({ target, count, lastAt, reason }) => [target, String(count), tellAge(lastAt, Date.now()), reason])
+  const rows = blocked.map(({ target, count, lastAt, reason }) => [shortenTarget(target), String(count), tellAge(lastAt, Date.now()), reason])
   const cells = [['blocked', 'times', 'last', 'why'], ...rows].map((row) => row.map((text) => ({ text })))
-  return layOutTable(cells, { columns, colour: false, right: [1] }).join('\n')
+  const lines = layOutTable(cells, { columns, colour: false, right: [1] })
+  return [...lines, ...(blocked.length < BLOCKED_TARGETS_MAX ? [] : [`these are the last ${BLOCKED_TARGETS_MAX} targets`])].join('\n')
+}
+
+/** The end of a long one: it says whose name it is, and the port. */
+function shortenTarget(target: string): string {
+  return target.length <= TARGET_LENGTH_MAX ? target : `…${target.slice(1 - TARGET_LENGTH_MAX)}`
 }

@@ -1,5 +1,6 @@
 /** `kosa8 ls`. */
 import type { Command } from 'commander'
+import { BLOCKED_TARGETS_MAX, type BlockedAttempt } from '../model/egress.js'
 import { layOutTable } from '../report/table.js'
 import type { CommandTools } from './host.js'
 import { defineVerb, type Cli, type CommonOptions } from './verb.js'
@@ -22,7 +23,7 @@ async function list({ client, host, output }: CommandTools, _args: string[], opt
   const rows = sandboxes.map((each) => [
     each.name, each.state, each.image, `${each.memoryMib} MiB`, toMib(each.privateBytes), String(each.cpus),
     each.diskMib === null ? '–' : toGib(each.diskMib), String(each.processesMax), shorten(each.egress),
-    String(each.blocked.reduce((sum, { count }) => sum + count, 0) || '–'), each.repository ?? '–',
+    tellBlocked(each.blocked), each.repository ?? '–',
   ])
   const cells = [head, ...rows].map((row) => row.map((text) => ({ text })))
   const layout = { columns: host.terminalSize().columns, colour: false, right: [3, 4, 5, 6, 7, 9] }
@@ -32,6 +33,12 @@ async function list({ client, host, output }: CommandTools, _args: string[], opt
 
 function toGib(mib: number): string {
   return `${Number((mib / 1024).toFixed(1))} GiB`
+}
+
+/** Attempts in all; `+` where some may be forgotten. */
+function tellBlocked(blocked: BlockedAttempt[]): string {
+  const count = blocked.reduce((sum, each) => sum + each.count, 0)
+  return count === 0 ? '–' : `${count}${blocked.length < BLOCKED_TARGETS_MAX ? '' : '+'}`
 }
 
 /** A long list is shown in full by `kosa8 egress`. */

@@ -3,10 +3,8 @@
  *
  * Owns: the list and its bounds: a guest that tries everything fills neither memory nor logs.
  */
-import type { BlockedAttempt } from '../model/egress.js'
+import { BLOCKED_TARGETS_MAX, type BlockedAttempt } from '../model/egress.js'
 
-/** Targets that are remembered; the one longest not tried goes first. */
-const TARGETS_MAX = 100
 /** Targets that are told of as they first appear. */
 const TOLD_MAX = 100
 
@@ -25,7 +23,7 @@ export class BlockedAttempts {
     this.all.delete(target)
     this.all.set(target, attempt)
     if (before !== undefined) return
-    if (this.all.size > TARGETS_MAX) this.all.delete(this.all.keys().next().value as string)
+    if (this.all.size > BLOCKED_TARGETS_MAX) this.all.delete(this.all.keys().next().value as string)
     this.toldCount += 1
     if (this.toldCount <= TOLD_MAX) this.onFirst(attempt)
   }

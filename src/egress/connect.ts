@@ -5,7 +5,7 @@
  */
 import { request as httpRequest, type ClientRequest, type IncomingMessage, type OutgoingHttpHeaders } from 'node:http'
 import { request as httpsRequest } from 'node:https'
-import { connect, isIPv6, type LookupFunction, type Socket } from 'node:net'
+import { connect, isIP, isIPv6, type LookupFunction, type Socket } from 'node:net'
 import { formatAuthority } from '../model/egress.js'
 import type { Route, Target } from './destination.js'
 import { proxyHeaders } from './host-proxy.js'
@@ -16,6 +16,11 @@ const CONNECT_TIMEOUT_MS = 30_000
 const NEXT_ADDRESS_MS = 2_000
 /** A connection on which nothing moves in either direction for this long is ended. */
 export const IDLE_TIMEOUT_MS = 60 * 60_000
+
+/** What went wrong on the way, in words: all addresses that failed together have no message of their own, and with a proxy it is the one that failed. */
+export function describeFailure(route: Route, error: NodeJS.ErrnoException): string {
+  return `${route.via === 'proxy' ? 'the host\'s proxy cannot be used: ' : ''}${error.message || (error.code ?? 'no connection')}`
+}
 
 /** Opens a tunnel to a target. */
 export async function openTunnel(target: Target, route: Route): Promise<{ socket: Socket; head: Buffer }> {
@@ -68,7 +73,7 @@ async function tunnelThrough(proxy: URL, target: Target): Promise<{ socket: Sock
     headers: { host: authority, ...proxyHeaders(proxy) }, timeout: CONNECT_TIMEOUT_MS,
   })
   return new Promise((resolve, reject) => {
-    asking.once('timeout', () => asking.destroy(new Error('the host\'s proxy does not answer')))
+    asking.once('timeout', () => asking.destroy(new Error('no answer in time')))
     asking.once('error', reject)
     asking.once('connect', (answer: IncomingMessage, socket: Socket, head: Buffer) => {
       if (answer.statusCode === 200) {
@@ -76,16 +81,18 @@ async function tunnelThrough(proxy: URL, target: Target): Promise<{ socket: Sock
         return
       }
       socket.destroy()
-      reject(new Error(`the host's proxy refuses with status ${answer.statusCode}`))
+      reject(new Error(`it refuses with status ${answer.statusCode}`))
     })
     asking.once('response', (answer) => {
       answer.destroy()
-      reject(new Error(`the host's proxy refuses with status ${answer.statusCode}`))
+      reject(new Error(`it refuses with status ${answer.statusCode}`))
     })
     asking.end()
   })
 }
 
-function placeOf(proxy: URL): { host: string; port: number } {
-  return { host: proxy.hostname.replace(/^\[|\]$/g, ''), port: Number(proxy.port) || (proxy.protocol === 'https:' ? 443 : 80) }
+/** A proxy's certificate is for its own name: without `servername` Node.js would expect the one in the Host header, the target's. */
+function placeOf(proxy: URL): { host: string; port: number; servername: string } {
+  const host = proxy.hostname.replace(/^\[|\]$/g, '')
+  return { host, port: Number(proxy.port) || (proxy.protocol === 'https:' ? 443 : 80), servername: isIP(host) === 0 ? host : '' }
 }

@@ -10,7 +10,7 @@ import { createServer, type IncomingMessage, type OutgoingHttpHeaders, type Serv
 import { pipeline, type Duplex } from 'node:stream'
 import { formatAuthority, formatEgress, normaliseHost, type BlockedAttempt, type EgressRule, type HostProxies } from '../model/egress.js'
 import { BlockedAttempts } from './blocked-attempts.js'
-import { IDLE_TIMEOUT_MS, openRequest, openTunnel } from './connect.js'
+import { describeFailure, IDLE_TIMEOUT_MS, openRequest, openTunnel } from './connect.js'
 import { decide, type Decision, type Resolve, type Route, type Target } from './destination.js'
 
 /** Port on the guest's loopback: only root of the guest could take it, and nothing common does. */
@@ -47,7 +47,7 @@ export class EgressProxy {
     this.server = createServer({ keepAliveTimeout: 0, requestTimeout: 0, headersTimeout: 0 })
     this.server.on('request', (request, response) => void this.serveRequest(request, response))
     this.server.on('connect', (request, connection: Duplex, head: Buffer) => void this.serveTunnel(request, connection, head))
-    this.server.on('clientError', (_error, connection: Duplex) => answerBare(connection, 400, 'this is no request the proxy understands'))
+    this.server.on('clientError', (_error, connection: Duplex) => this.answerBare(connection, 400, 'this is no request the proxy understands'))
   }
 
   get rule(): EgressRule {
@@ -88,10 +88,10 @@ export class EgressProxy {
     this.endHeaderTime(connection)
     connection.on('error', () => connection.destroy())
     const target = parseTarget(request.url ?? '')
-    if (target === null) return answerBare(connection, 400, 'CONNECT needs host:port')
+    if (target === null) return this.answerBare(connection, 400, 'CONNECT needs host:port')
     this.noteTarget(connection, target)
     const decision = await this.decideOn(target)
-    if (!('route' in decision)) return answerBare(connection, decision.isBlocked ? 403 : 502, this.refuse(target, decision))
+    if (!('route' in decision)) return this.answerBare(connection, decision.isBlocked ? 403 : 502, this.refuse(target, decision))
     try {
       const { socket, head: first } = await openTunnel(target, decision.route)
       if (connection.destroyed) {
@@ -104,7 +104,7 @@ export class EgressProxy {
       if (head.length > 0) socket.write(head)
       join(connection, socket)
     } catch (error) {
-      answerBare(connection, 502, `${formatAuthority(target.host, target.port)} cannot be reached: ${(error as Error).message}`)
+      this.answerBare(connection, 502, `${formatAuthority(target.host, target.port)} cannot be reached: ${describeFailure(decision.route, error as Error)}`)
     }
   }
 
@@ -139,11 +139,25 @@ export class EgressProxy {
     })
     asking.once('error', (error) => {
       if (response.headersSent) response.destroy()
-      else answer(response, 502, `${formatAuthority(target.host, target.port)} cannot be reached: ${error.message}`)
+      else answer(response, 502, `${formatAuthority(target.host, target.port)} cannot be reached: ${describeFailure(route, error)}`)
     })
     response.once('close', () => asking.destroy())
     // The answer may come, and the connection end, before the whole request is sent.
     pipeline(request, asking, () => undefined)
+  }
+
+  /**
+   * An answer on a connection that the HTTP server has let go of. What else comes is dropped until the program ends its side: a
+   * connection that is broken off may take the answer with it.
+   */
+  private answerBare(connection: Duplex, status: number, text: string): void {
+    if (connection.destroyed || !connection.writable) return
+    const body = `kosa8: ${text}\n`
+    const words: Record<number, string> = { 400: 'Bad Request', 403: 'Forbidden', 502: 'Bad Gateway' }
+    this.beginHeaderTime(connection)
+    connection.end(`HTTP/1.1 ${status} ${words[status]}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}\r\n`
+      + `connection: close\r\n\r\n${body}`)
+    connection.resume()
   }
 
   private noteTarget(connection: Duplex, target: Target): void {
@@ -241,13 +255,4 @@ function answer(response: ServerResponse, status: number, text: string): void {
   // What is left of the request is not read: the connection ends with the answer.
   response.writeHead(status, { 'content-type': 'text/plain; charset=utf-8', 'content-length': Buffer.byteLength(body), connection: 'close' })
   response.end(body)
-}
-
-/** An answer on a connection that the HTTP server has let go of. */
-function answerBare(connection: Duplex, status: number, text: string): void {
-  if (connection.destroyed || !connection.writable) return
-  const body = `kosa8: ${text}\n`
-  const words: Record<number, string> = { 400: 'Bad Request', 403: 'Forbidden', 502: 'Bad Gateway' }
-  connection.end(`HTTP/1.1 ${status} ${words[status]}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}\r\n`
-    + `connection: close\r\n\r\n${body}`, () => connection.destroy())
 }

@@ -3,6 +3,7 @@
  *
  * Owns: which target goes through it, as HTTP_PROXY, HTTPS_PROXY and NO_PROXY are commonly read.
  */
+import { BlockList, isIP, isIPv6 } from 'node:net'
 import type { HostProxies } from '../model/egress.js'
 import type { Target } from './destination.js'
 
@@ -14,10 +15,22 @@ export function chooseProxy(proxies: HostProxies, { host, port, isTunnel }: Targ
 
 function isExcepted(entry: string, host: string, port: number): boolean {
   if (entry === '*') return true
+  if (entry.includes('/')) return isInNetwork(entry, host)
   const match = /^\[?(.*?)\]?(?::(\d+))?$/.exec(/:.*:/.test(entry) && !entry.startsWith('[') ? `[${entry}]` : entry)
   const name = match?.[1]?.replace(/^\*?\./, '') ?? ''
   if (name === '' || (match?.[2] !== undefined && Number(match[2]) !== port)) return false
   return host === name || host.endsWith(`.${name}`)
+}
+
+/** An address by number in `address/prefix`; names are not looked up for it. */
+function isInNetwork(entry: string, host: string): boolean {
+  const match = /^\[?([0-9a-f.:]+)\]?\/(\d{1,3})$/.exec(entry)
+  const [network, prefix] = [match?.[1] ?? '', Number(match?.[2])]
+  if (isIP(host) === 0 || isIP(network) !== isIP(host) || prefix > (isIPv6(host) ? 128 : 32)) return false
+  const list = new BlockList()
+  const family = isIPv6(host) ? 'ipv6' : 'ipv4'
+  list.addSubnet(network, prefix, family)
+  return list.check(host, family)
 }
 
 /** What a proxy wants to know of whoever uses it; empty without user and password in its URL. */

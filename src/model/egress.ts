@@ -94,6 +94,9 @@ function normaliseEgress(text: string): string {
   }
 }
 
+/** Blocked targets that are remembered of a sandbox; the one longest not tried goes first. */
+export const BLOCKED_TARGETS_MAX = 100
+
 /** Attempts on one host that was not to be reached. */
 export const blockedAttemptSchema = z.object({
   /** `host:port` */

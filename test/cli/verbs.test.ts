@@ -136,6 +136,20 @@ describe('sandboxes', () => {
     expect(await type('egress web a/b')).toMatchObject({ status: 2, stderr: expect.stringContaining('"a/b" is no host') as string })
   })
 
+  it('show in readable lines what a guest tried with names of any length, and that there may have been more', async () => {
+    const { type, services } = await serveRun()
+    await type('create web --egress a.example')
+    const lastAt = new Date().toISOString()
+    const blocked = Array.from({ length: 100 }, (_, i) => ({ target: `${'x'.repeat(200)}.evil${i}.example:443`, count: 2, lastAt, reason: 'it is not on the list' }))
+    const description = services.sandboxes.all.get('web')?.description
+    if (description !== undefined) description.blocked = blocked
+    const { stdout } = await type('egress web')
+    expect(stdout).toMatch(/\n…x+\.evil0\.example:443 +2 +just now +it is not on the list\n/)
+    expect(stdout).toMatch(/\nthese are the last 100 targets\n$/)
+    expect(Math.max(...stdout.split('\n').map((line) => line.length))).toBeLessThan(120)
+    expect((await type('ls')).stdout).toMatch(/a\.example +200\+ /)
+  })
+
   it('run commands with their flags, input, output and status', async () => {
     const { type, services } = await serveRun()
     await type('create db')

@@ -1,9 +1,13 @@
 /** The proxy over real sockets: what a guest sends arrives by a socket here, what is reached are servers of this test. */
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { createServer as createHttpServer, type IncomingMessage, type RequestListener } from 'node:http'
+import { createServer as createHttpsServer } from 'node:https'
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net'
+import path from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { EgressProxy, type EgressProxyParts } from '../../src/egress/egress-proxy.js'
+import { chooseProxy } from '../../src/egress/host-proxy.js'
 import { NO_PROXIES, parseEgress } from '../../src/model/egress.js'
 
 const cleanup: (() => void)[] = []
@@ -132,6 +136,12 @@ describe('plain HTTP', () => {
     expect(answer.length).toBeLessThan(300)
   })
 
+  it('a host none of whose addresses answers is a bad gateway with a reason', async () => {
+    const { say } = await startProxy('a.example:1,127.0.0.1:1,[::1]:1', { resolve: async () => ['127.0.0.1', '::1'] })
+    expect(await say('GET http://a.example:1/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')).toMatch(/502 .*a\.example:1 cannot be reached: .*ECONNREFUSED/s)
+    expect(await say('CONNECT a.example:1 HTTP/1.1\r\nHost: x\r\n\r\n')).toMatch(/502 .*a\.example:1 cannot be reached: .*ECONNREFUSED/s)
+  })
+
   it('a server that is not there is a bad gateway', async () => {
     const gone = createServer()
     const port = await listen(gone)
@@ -192,6 +202,23 @@ describe('what is not allowed', () => {
     await say('GET http://a.example:8080/ HTTP/1.1\r\nHost: a.example\r\n\r\n')
     expect(proxy.blockedAttempts()).toMatchObject([{ target: 'a.example:8080', count: 1 }, { target: 'other.example:443', count: 3 }])
     expect(first).toEqual(['other.example:443', 'a.example:8080'])
+  })
+
+  it.each([
+    ['a refusal', 'CONNECT other.example:443 HTTP/1.1\r\nHost: x\r\n\r\n', 403],
+    ['a request that is none', 'nonsense\r\n\r\n', 400],
+  ])('is told to the end: %s is not followed by a reset, whatever else was sent', async (_what, text, status) => {
+    const { open } = await startProxy('a.example')
+    const socket = await open()
+    const errors: Error[] = []
+    socket.on('error', (error) => errors.push(error))
+    socket.write(text)
+    expect(await readAll(socket)).toContain(`HTTP/1.1 ${status} `)
+    // Were the other side gone, the first write would be answered with a reset and the second would fail.
+    for (const more of ['more', 'and more']) await new Promise((resolve) => { socket.write(more, resolve) })
+    socket.end()
+    await once(socket, 'close')
+    expect(errors).toEqual([])
   })
 
   it('is remembered for 100 targets and told of 100 times, however many are tried', async () => {
@@ -280,11 +307,38 @@ describe('behind a proxy of the host', () => {
     expect(asked).toEqual([`GET http://a.example:80/x ${SECRET} a.example`, `CONNECT a.example:443 ${SECRET}`])
   })
 
+  it('that is reached over TLS has to show a certificate for its own name, not for the target\'s', async () => {
+    const names: string[] = []
+    const tls = path.resolve(import.meta.dirname, '../fixtures/tls')
+    const outer = createHttpsServer({
+      cert: readFileSync(path.join(tls, 'cert.pem')), key: readFileSync(path.join(tls, 'key.pem')),
+      SNICallback: (name, use) => {
+        names.push(name)
+        use(null)
+      },
+    })
+    const url = `https://localhost:${await listen(outer)}`
+    const { say } = await startProxy('a.example', { proxies: { http: url, https: url, except: [] }, resolve: unknown })
+    const refused = /HTTP\/1\.1 502 .*cannot be reached: the host's proxy cannot be used: self-signed certificate/s
+    expect(await say('GET http://a.example/ HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n')).toMatch(refused)
+    expect(await say('CONNECT a.example:443 HTTP/1.1\r\nHost: x\r\n\r\n')).toMatch(refused)
+    expect(names).toEqual(['localhost', 'localhost'])
+  })
+
+  it('NO_PROXY takes networks, for addresses by number', () => {
+    const isDirect = (host: string, ...except: string[]): boolean =>
+      chooseProxy({ http: 'http://proxy.example', https: null, except }, { host, port: 80, isTunnel: false }) === null
+    expect(isDirect('10.1.2.3', 'x.example', '10.0.0.0/8')).toBe(true)
+    expect(isDirect('fd00::7', 'fd00::/8')).toBe(true)
+    for (const entry of ['10.0.0.0/16', 'fd00::/8', '10.0.0.0/99', '/8', '10.0.0.0/']) expect(isDirect('10.1.2.3', entry), entry).toBe(false)
+    expect(isDirect('ten.example', '0.0.0.0/0')).toBe(false)
+  })
+
   it('its refusal is told, without its password', async () => {
     const { proxies } = await startOuter()
     const { say } = await startProxy('refused.example', { proxies, resolve: unknown })
     const answer = await say('CONNECT refused.example:443 HTTP/1.1\r\nHost: x\r\n\r\n')
-    expect(answer).toMatch(/^HTTP\/1\.1 502 .*the host's proxy refuses with status 407/s)
+    expect(answer).toMatch(/^HTTP\/1\.1 502 .*the host's proxy cannot be used: it refuses with status 407/s)
     expect(answer).not.toContain('pass')
   })
 
