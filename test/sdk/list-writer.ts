@@ -2,10 +2,7 @@
  * A process of its own for checkpoint-store.test.ts. `hold FILE` takes the lock of a list and stays; `cli|sdk HOME COUNT
  * SANDBOX…` takes so many checkpoints, one sandbox after the other, by command lines or with the SDK.
  */
-import { readSettings } from '../../src/config/environment.js'
-import { Kosa8Client } from '../../src/sdk/index.js'
 import { withFileLock } from '../../src/util/file-lock.js'
-import { typeCommand } from '../cli/run-cli.js'
 
 const [how = '', place = '', count = '', ...sandboxes] = process.argv.slice(2)
 
@@ -15,6 +12,11 @@ if (how === 'hold') {
     await new Promise((resolve) => setTimeout(resolve, 2 ** 30))
   })
 }
+
+// Only now: who holds the lock needs none of it, and loading it takes seconds.
+const { readSettings } = await import('../../src/config/environment.js')
+const { Kosa8Client } = await import('../../src/sdk/index.js')
+const { typeCommand } = await import('../cli/run-cli.js')
 
 console.log('begins')
 const client = new Kosa8Client({ home: place, startsDaemon: false })
