@@ -15,6 +15,7 @@ import { makeBed, type Bed } from './bed.js'
 import { readMachineFacts } from './machine-facts.js'
 import { measureClone } from './measures/clone.js'
 import { measureCommands } from './measures/commands.js'
+import { measureForkRun } from './measures/fork-run.js'
 import { measurePause } from './measures/pause.js'
 import { measurePrivateMemory } from './measures/private-memory.js'
 import { measureRate } from './measures/rate.js'
@@ -30,6 +31,8 @@ const MEASURES: Record<string, (bed: Bed, samples: number) => Promise<Series[]>>
   memory: (bed) => measurePrivateMemory(bed, 6),
   pause: measurePause,
   commands: measureCommands,
+  // Each run takes ten seconds, of which six are waited.
+  run: (bed, samples) => measureForkRun(bed, Math.ceil(samples / 3)),
   // The last: it replaces the sandbox the checkpoint was taken of.
   rewind: measureRewind,
 }

@@ -42,6 +42,8 @@ export function compareWithTargets(series: readonly Series[]): Target[] {
     const values = find(label)
     if (values !== undefined) targets.push(judge(label, median(values), { atMost }))
   }
+  const overhead = find('kosa8 fork: time beside strategy and tests')
+  if (overhead !== undefined) targets.push(judge('kosa8 fork: that time / a run of 5 minutes', median(overhead) / (5 * 60_000), { atMost: 0.03 }))
   return targets
 }
 
