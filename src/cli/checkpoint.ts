@@ -47,14 +47,14 @@ async function take({ client, output }: CommandTools, [name]: string[], options:
   return 0
 }
 
-async function list({ client, host, output }: CommandTools, [name]: string[], options: CommonOptions): Promise<number> {
+async function list({ client, output }: CommandTools, [name]: string[], options: CommonOptions): Promise<number> {
   const checkpoints = await client.listCheckpoints(name as string)
   if (options.json === true) {
     output.printJson(checkpoints)
     return 0
   }
   if (checkpoints.length === 0) output.print('no checkpoints yet')
-  else output.print([...layOut(checkpoints, host.terminalSize().columns), '', `* is where \`kosa8 rewind ${name}\` goes`].join('\n'))
+  else output.print([...layOut(checkpoints, output.columns), '', `* is where \`kosa8 rewind ${name}\` goes`].join('\n'))
   const others = await client.checkpoints.listUnrecorded(name as string)
   for (const { id, label } of others) {
     output.note(`not in this list: ${id}${label === null ? '' : ` (${makeVisible(label)})`}; go there with \`kosa8 rewind ${name} --to ${id}\``)

@@ -82,7 +82,7 @@ function tellStatus(status: DaemonStatus): string {
     `the daemon runs (process ${status.pid}, version ${status.version}, since ${status.startedAt})`,
     `home: ${status.home}`,
     ...(status.listening === null ? [] : [tellListening(status.listening)]),
-    `accelerator: ${accelerator === null ? 'not probed yet' : `${accelerator.name} (${accelerator.reason})`}`,
+    `accelerator: ${accelerator === null ? 'not probed yet' : `${accelerator.name} (${accelerator.reason.replaceAll('\n', '; ')})`}`,
     `memory: ${toMib(budget.reservedBytes)} of ${toMib(budget.totalBytes)} reserved, ${toMib(budget.freeBytes)} free`,
     `sandboxes: ${running.sandboxes}, runs: ${running.runs}`,
     ...status.reservations.map(({ owner, bytes }) => `  ${owner}: ${toMib(bytes)}`),

@@ -7,7 +7,7 @@ import { defineVerb, type Cli, type CommonOptions } from './verb.js'
 
 /** Adds the verb. */
 export function addDiff(cli: Cli, program: Command): void {
-  defineVerb(cli, program, 'diff <run> <a> [b]', {
+  defineVerb(cli, program, 'diff <run> <approach> [other]', {
     summary: 'Print the patch of one approach against the base, or from one approach to another.',
     examples: ['kosa8 diff latest quick-fix', 'kosa8 diff latest quick-fix rewrite/2'],
   }, diff)

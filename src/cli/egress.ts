@@ -25,7 +25,7 @@ export function addEgress(cli: Cli, program: Command): void {
     .option('--approval <id>', APPROVAL_HELP)
 }
 
-async function egress({ client, host, output }: CommandTools, [name, rule]: string[], options: EgressOptions): Promise<number> {
+async function egress({ client, output }: CommandTools, [name, rule]: string[], options: EgressOptions): Promise<number> {
   const handle = client.sandbox(name as string)
   const sandbox = rule === undefined ? await handle.describe() : await handle.setEgress(rule, approvalOf(options))
   if (options.json === true) {
@@ -33,7 +33,7 @@ async function egress({ client, host, output }: CommandTools, [name, rule]: stri
     return 0
   }
   output.print(`${sandbox.name}: egress ${sandbox.egress}`)
-  if (rule === undefined) output.print(tellBlocked(sandbox, host.terminalSize().columns))
+  if (rule === undefined) output.print(tellBlocked(sandbox, output.columns))
   return 0
 }
 

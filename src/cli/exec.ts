@@ -8,7 +8,7 @@ import type { SandboxProcess } from '../sdk/exec.js'
 import { exitCodeOf } from '../sdk/sandbox.js'
 import type { CliHost, CommandTools } from './host.js'
 import { repeatedOption } from './options.js'
-import { printStream } from './stream-output.js'
+import { copyToOutput, isClosedOutput } from './stream-output.js'
 import { joinTerminal } from './terminal.js'
 import { defineVerb, type Cli, type CommonOptions } from './verb.js'
 
@@ -60,9 +60,14 @@ async function joinStreams(host: CliHost, process: SandboxProcess): Promise<Exec
   try {
     if (process.stdin !== null) pipeline(host.stdin, process.stdin).catch(() => undefined)
     const [exit] = await Promise.all([
-      process.exited, printStream(host, process.stdout), pipeline(process.stderr, host.stderr, { end: false }),
+      process.exited, copyToOutput(host, process.stdout), pipeline(process.stderr, host.stderr, { end: false }),
     ])
     return exit
+  } catch (error) {
+    if (!isClosedOutput(error)) throw error
+    // Nobody reads on, so the command would wait for ever: it ends as a local one does.
+    process.close()
+    return { code: null, signal: constants.signals.SIGPIPE }
   } finally {
     stopListening()
   }

@@ -49,6 +49,11 @@ export class Output {
     return this.host.terminals.stdout && !this.host.settings.noColor
   }
 
+  /** Room for a line of a list: whoever reads it through a pipe gets it whole. */
+  get columns(): number {
+    return this.host.terminals.stdout ? this.host.terminalSize().columns : Infinity
+  }
+
   /** The answer of a command. */
   print(text: string): void {
     this.host.stdout.write(text.endsWith('\n') || text === '' ? text : `${text}\n`)

@@ -74,7 +74,7 @@ async function runBuilder(host: CliHost, args: string[]): Promise<number> {
   }
 }
 
-async function list({ client, host, output }: CommandTools, _args: string[], options: CommonOptions): Promise<number> {
+async function list({ client, output }: CommandTools, _args: string[], options: CommonOptions): Promise<number> {
   const images = await client.listImages()
   if (options.json === true) {
     output.printJson(images)
@@ -84,7 +84,7 @@ async function list({ client, host, output }: CommandTools, _args: string[], opt
   const rows = images.map(({ name, hash, createdAt, sizeBytes, source, usedBy }) =>
     [name, hash, tellAge(createdAt, Date.now()), mib(sizeBytes), source, tellUsers(usedBy)])
   const cells = [head, ...rows].map((row) => row.map((text) => ({ text })))
-  const layout = { columns: host.terminalSize().columns, colour: false, right: [3] }
+  const layout = { columns: output.columns, colour: false, right: [3] }
   output.print(images.length === 0 ? 'no images yet: build them with `kosa8 image build`' : layOutTable(cells, layout).join('\n'))
   return 0
 }

@@ -13,20 +13,22 @@ export function addLs(cli: Cli, program: Command): void {
   defineVerb(cli, program, 'ls', { summary: 'List sandboxes.', examples: ['kosa8 ls', 'kosa8 ls --json'] }, list)
 }
 
-async function list({ client, host, output }: CommandTools, _args: string[], options: CommonOptions): Promise<number> {
+async function list({ client, output }: CommandTools, _args: string[], options: CommonOptions): Promise<number> {
   const sandboxes = await client.listSandboxes()
   if (options.json === true) {
     output.printJson(sandboxes)
     return 0
   }
-  const head = ['name', 'state', 'image', 'memory', 'private', 'cpus', 'disk', 'pids', 'egress', 'blocked', 'repository']
+  // Shown only where there is something to say: with it, a line does not fit a terminal of 80 columns.
+  const hasBlocked = sandboxes.some(({ blocked }) => blocked.length > 0)
+  const head = ['name', 'state', 'image', 'memory', 'private', 'cpus', 'disk', 'pids', 'egress', ...(hasBlocked ? ['blocked'] : []), 'repository']
   const rows = sandboxes.map((each) => [
     each.name, each.state, each.image, `${each.memoryMib} MiB`, toMib(each.privateBytes), String(each.cpus),
     each.diskMib === null ? '–' : toGib(each.diskMib), String(each.processesMax), shorten(each.egress),
-    tellBlocked(each.blocked), each.repository ?? '–',
+    ...(hasBlocked ? [tellBlocked(each.blocked)] : []), each.repository ?? '–',
   ])
   const cells = [head, ...rows].map((row) => row.map((text) => ({ text })))
-  const layout = { columns: host.terminalSize().columns, colour: false, right: [3, 4, 5, 6, 7, 9] }
+  const layout = { columns: output.columns, colour: false, right: [3, 4, 5, 6, 7, ...(hasBlocked ? [9] : [])] }
   output.print(sandboxes.length === 0 ? 'no sandboxes yet' : layOutTable(cells, layout).join('\n'))
   return 0
 }

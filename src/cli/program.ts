@@ -40,7 +40,7 @@ export async function runCli(argv: string[], host: CliHost): Promise<number> {
   const cli: Cli = { host, status: 0 }
   const program = buildProgram(cli)
   try {
-    await program.parseAsync(argv, { from: 'user' })
+    await program.parseAsync(withoutHelpOfUnknown(program, argv), { from: 'user' })
     return cli.status
   } catch (thrown) {
     if (thrown instanceof CommanderError && thrown.exitCode === 0) return 0
@@ -68,6 +68,16 @@ function buildProgram(cli: Cli): Command {
   return program
 }
 
+/**
+ * `help VERB` as `VERB --help`, and neither where there is no such verb: commander answers both with the help of what
+ * is above it, as if all were well.
+ */
+function withoutHelpOfUnknown(program: Command, argv: string[]): string[] {
+  const line = argv[0] === 'help' && argv.length > 1 ? [...argv.slice(1), '--help'] : argv
+  const isKnown = line[0] === undefined || line[0].startsWith('-') || line[0] === 'help' || verbIn(program, line).length > 0
+  return isKnown ? line : line.filter((word) => word !== '--help' && word !== '-h')
+}
+
 /** The verb of a command line, e.g. `runs show`; as far as there is one. */
 function verbIn(program: Command, argv: string[]): string[] {
   const words: string[] = []
@@ -81,9 +91,13 @@ function verbIn(program: Command, argv: string[]): string[] {
 }
 
 function usageError(thrown: CommanderError, verb: string[]): Kosa8Error {
-  if (thrown.code === 'commander.help') return new Kosa8Error('USAGE', 'a command is missing', { hint: 'see `kosa8 --help`' })
+  const help = `see \`${['kosa8', ...verb].join(' ')} --help\``
+  if (thrown.code === 'commander.help') return new Kosa8Error('USAGE', 'a command is missing', { hint: help })
   const [message, suggestion] = thrown.message.replace(/^error: /, '').split('\n')
-  return new Kosa8Error('USAGE', message as string, { hint: suggestion?.replace(/[()]/g, '') ?? `see \`${['kosa8', ...verb].join(' ')} --help\`` })
+  const isOfCommand = thrown.code === 'commander.unknownOption' && verb[0] === 'exec'
+  const hint = suggestion?.replace(/[()]/g, '')
+    ?? (isOfCommand ? 'flags of the command itself come after --, as in: kosa8 exec NAME -- ls -la' : help)
+  return new Kosa8Error('USAGE', message as string, { hint })
 }
 
 /** Asked for anywhere before `--`, also where the rest could not be understood. */

@@ -36,10 +36,10 @@ export function addRuns(cli: Cli, program: Command): void {
   }, remove)
 }
 
-async function list({ client, host, output }: CommandTools, _args: string[], options: CommonOptions): Promise<number> {
+async function list({ client, output }: CommandTools, _args: string[], options: CommonOptions): Promise<number> {
   const runs = await client.runs.list()
   if (options.json === true) output.printJson(runs)
-  else output.print(renderRunsList(runs, { colour: output.hasColour, columns: host.terminalSize().columns }))
+  else output.print(renderRunsList(runs, { colour: output.hasColour, columns: output.columns }))
   return 0
 }
 

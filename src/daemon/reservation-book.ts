@@ -112,8 +112,10 @@ export class ReservationBook implements ReservationService {
     if (wait.onWait !== undefined) return this.parts.ledger.reserve(request, wait)
     const answer = await this.parts.ledger.tryReserve(request)
     if (answer.admitted) return answer.reservation
-    throw new Kosa8Error('MEMORY_INSUFFICIENT', `no memory for sandbox ${name} now: ${answer.message}`, {
-      hint: 'end another sandbox (kosa8 ls), wait for a run to end, or give it less memory (--mem)',
+    const isForever = answer.reason === 'tooLarge'
+    throw new Kosa8Error('MEMORY_INSUFFICIENT', `no memory for sandbox ${name}${isForever ? '' : ' now'}: ${answer.message}`, {
+      hint: isForever ? 'give it less memory (--mem); `kosa8 daemon status` shows what there is'
+        : 'end another sandbox (kosa8 ls), wait for a run to end, or give it less memory (--mem)',
     })
   }
 

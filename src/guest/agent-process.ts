@@ -16,7 +16,8 @@ import { GuestInput, GuestOutput } from './streams.js'
 const CLOSING_CREDIT_BYTES = 1024 * 1024
 const CHANNEL_STDOUT = 1
 const CHANNEL_STDERR = 2
-/** errno of Linux: file too large. */
+/** errno of Linux: no such file; file too large. */
+const ENOENT = 2
 const EFBIG = 27
 
 /** What a process needs of its session. */
@@ -149,10 +150,19 @@ export class AgentProcess implements GuestProcess {
     if (this.hasStarted) throw createProtocolError('a failed start after a start')
     const { errno, step } = decodeStartFailure(payload)
     const code = errno === EFBIG ? 'LIMIT_EXCEEDED' : 'GUEST_COMMAND_FAILED'
-    this.abandon(new Kosa8Error(code, `${this.command.argv.slice(0, 2).join(' ')} could not be started: ${describeErrno(errno)} (${step})`, {
+    this.abandon(new Kosa8Error(code, `${this.command.argv.slice(0, 2).join(' ')} could not be started: ${this.describeStartFailure(errno, step)}`, {
       details: { errno, step },
     }))
     this.link.forget()
+  }
+
+  /** The agent's word for what it was doing, in the caller's terms. */
+  private describeStartFailure(errno: number, step: string): string {
+    const { user, cwd } = this.command
+    if (step === 'user' && user !== undefined) return `there is no user ${user} in the sandbox`
+    if (step === 'working directory') return `folder ${cwd}: ${describeErrno(errno)}`
+    if (step === 'exec' && errno === ENOENT) return 'there is no such program in the sandbox'
+    return `${describeErrno(errno)} (${step})`
   }
 
   private receiveCredit(payload: Buffer): void {

@@ -54,12 +54,13 @@ export class CheckpointsClient {
   constructor(private readonly connection: DaemonConnection, readonly store: CheckpointStore) {}
 
   /** Saves a running sandbox, which goes on. */
-  async take(sandbox: string, { label, by = 'you' }: CheckpointOptions = {}): Promise<CheckpointResult> {
+  async take(sandbox: string, { label: why = '', by = 'you' }: CheckpointOptions = {}): Promise<CheckpointResult> {
+    const label = why.trim() === '' ? null : why
     await this.makeRoom(sandbox)
     const startedAt = performance.now()
-    const body = label === undefined ? {} : { label }
+    const body = label === null ? {} : { label }
     const snapshot = await this.connection.call('createSnapshot', { params: { name: sandbox }, body })
-    const checkpoint = recordOf(snapshot, label ?? null, by)
+    const checkpoint = recordOf(snapshot, label, by)
     await this.change(sandbox, (records) => [...records, checkpoint], `${sandbox} goes on; the checkpoint was given up`)
       .catch(async (error: unknown) => {
         // Where that needs an approval it stays, outside of the list.
@@ -215,8 +216,8 @@ function findIn(sandbox: string, { snapshots, records }: Seen, to: string | unde
   const wanted = to?.toLowerCase()
   const found = to === undefined
     ? records.at(-1)
-    : records.find(({ id }) => id === to) ?? records.findLast(({ label }) => label?.toLowerCase() === wanted)
-  const unrecorded = snapshots.find(({ id }) => id === to)
+    : records.find(({ id }) => id === wanted) ?? records.findLast(({ label }) => label?.toLowerCase() === wanted)
+  const unrecorded = snapshots.find(({ id }) => id === wanted)
   if (found !== undefined) return found
   if (unrecorded !== undefined) return recordOf(unrecorded, unrecorded.label, 'kosa8')
   const message = to === undefined ? `sandbox ${sandbox} has no checkpoint` : `sandbox ${sandbox} has no checkpoint ${JSON.stringify(to)}`

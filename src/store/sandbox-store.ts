@@ -8,6 +8,7 @@ import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { CheckpointId, MachineId, RunId, SandboxName } from '../model/ids.js'
 import { machineShapeSchema } from '../model/machine-shape.js'
 import { baseSchema } from '../model/run.js'
+import { findNearest } from '../util/nearest.js'
 import type { Paths } from './paths.js'
 import { RecordFolder } from './records.js'
 
@@ -68,7 +69,10 @@ export class SandboxStore {
   async read(name: SandboxName): Promise<SandboxRecord> {
     const record = await this.records.read(name)
     if (record !== null) return record
-    throw new Kosa8Error('SANDBOX_UNKNOWN', `there is no sandbox named ${name}`, { hint: 'list them with: kosa8 ls' })
+    const nearest = findNearest(name, (await this.list()).map((each) => each.name))
+    throw new Kosa8Error('SANDBOX_UNKNOWN', `there is no sandbox named ${name}`, {
+      hint: `${nearest === null ? '' : `did you mean ${nearest}? `}list them with: kosa8 ls`,
+    })
   }
 
   /** Changes fields of a sandbox. @throws Kosa8Error SANDBOX_UNKNOWN */

@@ -27,13 +27,19 @@ export interface CliOptions {
   stdin?: string
   terminals?: Partial<CliHost['terminals']>
   rows?: number
+  /** Whoever reads the output goes after its first bytes. */
+  readerGoes?: boolean
 }
 
 /** Starts a command line and lets it run. */
 export function startCli(argv: string[], options: CliOptions): RunningCli {
   const chunks = { stdout: [] as Buffer[], stderr: [] as Buffer[] }
   const [stdout, stderr, stdin] = [new PassThrough(), new PassThrough(), new PassThrough()]
-  stdout.on('data', (chunk: Buffer) => chunks.stdout.push(chunk))
+  stdout.on('data', (chunk: Buffer) => {
+    chunks.stdout.push(chunk)
+    if (options.readerGoes === true) stdout.destroy(Object.assign(new Error('write EPIPE'), { code: 'EPIPE' }))
+  })
+  stdout.on('error', () => undefined)
   stderr.on('data', (chunk: Buffer) => chunks.stderr.push(chunk))
   stdin.end(options.stdin ?? '')
   const handlers = new Set<(signal: StopSignal) => void>()

@@ -28,6 +28,10 @@ describe('kosa8', () => {
     const settings = settingsOf(await temporaryFolder())
     expect(await typeCommand([], { settings })).toMatchObject({ status: 2, stdout: '' })
     expect(await typeCommand(['frok'], { settings })).toEqual({ status: 2, stdout: '', stderr: 'kosa8: unknown command \'frok\'\nhint: Did you mean fork?\n' })
+    expect((await typeCommand(['help', 'frok'], { settings })).stderr).toBe('kosa8: unknown command \'frok\'\nhint: Did you mean fork?\n')
+    expect(await typeCommand(['frok', '--help'], { settings })).toMatchObject({ status: 2, stdout: '' })
+    expect((await typeCommand(['help', 'checkpoint', 'ls'], { settings })).stdout).toContain('Usage: kosa8 checkpoint ls')
+    expect((await typeCommand(['image'], { settings })).stderr).toContain('hint: see `kosa8 image --help`')
     expect(await typeCommand(['rm'], { settings })).toMatchObject({ status: 2, stderr: 'kosa8: missing required argument \'name\'\nhint: see `kosa8 rm --help`\n' })
     expect((await typeCommand(['create', 'x', '--mem', '1M'], { settings })).stderr).toContain(`use at least ${MEMORY_MIB_MIN}M`)
   })
@@ -158,6 +162,21 @@ describe('sandboxes', () => {
     expect(services.sandboxes.processes[1]?.request).toMatchObject({ argv: ['cat', '--json'], cwd: '/tmp', env: { A: 'b=c' }, stdin: true })
     expect(JSON.parse((await type('exec --json db -- print out err 7')).stdout)).toEqual({ exitCode: 7, signal: null, stdout: 'out', stderr: 'err' })
     expect(await type('exec db -- missing')).toMatchObject({ status: 3, stderr: 'kosa8: missing: no such program\nhint: check the name\n' })
+  })
+
+  it('end their command where nobody reads its output any more, as a local one ends', async () => {
+    const { type, services } = await serveRun()
+    await type('create db')
+    expect(await type(`exec db -- flood ${40 * 1024 * 1024}`, { readerGoes: true })).toMatchObject({ status: 141, stderr: '' })
+    await expect.poll(() => services.sandboxes.processes[0]?.isEnded).toBe(true)
+  })
+
+  it('say where the flags of the command itself go', async () => {
+    const { type } = await serveRun()
+    expect(await type('exec db ls -la')).toEqual({
+      status: 2, stdout: '', stderr: 'kosa8: unknown option \'-la\'\nhint: flags of the command itself come after --, as in: kosa8 exec NAME -- ls -la\n',
+    })
+    expect((await type('exec db --usr me -- ls')).stderr).toContain('hint: Did you mean --user?')
   })
 
   it('pass a signal to the command and end as it does', async () => {

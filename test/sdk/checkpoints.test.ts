@@ -63,6 +63,9 @@ describe('checkpoints', () => {
     expect((await db.deleteCheckpoint('TWO')).id).toBe('db-ckpt-2')
     expect(snapshots()).toEqual(['db-ckpt-1', 'db-ckpt-3'])
     expect((await db.checkpoints()).map(({ label }) => label)).toEqual(['one', 'three'])
+    expect((await db.rewind({ to: 'DB-CKPT-3' })).checkpoint.id).toBe('db-ckpt-3')
+    expect((await db.checkpoint({ label: ' ' })).checkpoint).toMatchObject({ id: 'db-ckpt-4', label: null })
+    await db.deleteCheckpoint('db-ckpt-4')
     await expect(db.deleteCheckpoint('two')).rejects.toMatchObject({ code: 'CHECKPOINT_UNKNOWN', hint: 'it can go back to: db-ckpt-1, db-ckpt-3' })
   })
 
