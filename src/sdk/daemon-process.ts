@@ -62,10 +62,12 @@ export async function startDaemon({ settings, env, answers }: DaemonStart): Prom
   await prepareSocketFolder(settings.socketPath)
   const log = await open(daemonLogOf(settings.home), 'a', 0o600)
   let ended: string | null = null
+  let pid: number | undefined
   try {
     const child = spawnProgram(process.execPath, [path.join(findPackageRoot(), DAEMON_ENTRY)], {
       detached: true, stdio: ['ignore', log.fd, log.fd], env, cwd: '/',
     })
+    pid = child.pid
     child.once('error', (error) => { ended = error.message })
     child.once('exit', (code, signal) => { ended = signal === null ? `it ended with status ${code}` : `it was ended by ${signal}` })
     child.unref()
@@ -78,9 +80,9 @@ export async function startDaemon({ settings, env, answers }: DaemonStart): Prom
     while (!(await answers())) {
       if (ended !== null) {
         if (await answers()) return
-        throw await describeFailure(settings.home, ended)
+        throw await describeFailure(settings.home, ended, pid)
       }
-      if (performance.now() > deadline) throw await describeFailure(settings.home, `it did not answer within ${START_DEADLINE_MS / 1000} s`)
+      if (performance.now() > deadline) throw await describeFailure(settings.home, `it did not answer within ${START_DEADLINE_MS / 1000} s`, pid)
       await watcher.changed(LOOK_AGAIN_MS)
     }
   } finally {
@@ -122,7 +124,7 @@ function watchFolder(folder: string): { changed(timeoutMs: number): Promise<void
   }
 }
 
-async function describeFailure(home: string, reason: string): Promise<Kosa8Error> {
+async function describeFailure(home: string, reason: string, pid: number | undefined): Promise<Kosa8Error> {
   const file = daemonLogOf(home)
   const freeBlocks = await statfs(home).then(({ bavail }) => bavail, () => 1)
   if (freeBlocks === 0) {
@@ -130,7 +132,17 @@ async function describeFailure(home: string, reason: string): Promise<Kosa8Error
   }
   const text = await readFile(file, 'utf8').catch(() => '')
   const lines = text.trimEnd().split('\n').slice(-LOG_LINES)
-  return new Kosa8Error('DAEMON_UNREACHABLE', `the daemon could not be started: ${reason}`, {
+  return new Kosa8Error('DAEMON_UNREACHABLE', `the daemon could not be started: ${lastWordsOf(pid, lines.at(-1) ?? '') ?? reason}`, {
     hint: `its log is ${file}`, details: { log: lines },
   })
+}
+
+/** Why that very daemon gave up, by the last line of its log; null where it says nothing. */
+function lastWordsOf(pid: number | undefined, line: string): string | null {
+  try {
+    const entry = JSON.parse(line) as { pid?: unknown; err?: { message?: unknown } }
+    return entry.pid === pid && typeof entry.err?.message === 'string' ? entry.err.message : null
+  } catch {
+    return null
+  }
 }

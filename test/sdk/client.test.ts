@@ -70,7 +70,10 @@ describe('a client', () => {
     const home = await temporaryFolder()
     const settings = { ...settingsOf(home), imagesDirectory: 'not absolute' }
     const connection = new DaemonConnection({ settings, startsDaemon: true })
-    await expect(connection.ensureDaemon()).rejects.toMatchObject({ code: 'DAEMON_UNREACHABLE', hint: `its log is ${path.join(home, 'daemon.log')}` })
+    await expect(connection.ensureDaemon()).rejects.toMatchObject({
+      code: 'DAEMON_UNREACHABLE', hint: `its log is ${path.join(home, 'daemon.log')}`,
+      message: expect.stringMatching(/^the daemon could not be started: KOSA8_IMAGES_DIR must be/) as string,
+    })
   })
 })
 
