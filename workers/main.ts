@@ -4,13 +4,13 @@
  *
  * It survives the daemon. Without one it finishes what it has, and ends when it has had nothing to do for a while.
  */
-import pino from 'pino'
 import { readSettings } from '../src/config/environment.js'
+import { openLog } from '../src/util/log.js'
 import { createWorker } from './worker.js'
 import { workOnTrials } from './trials.js'
 import { workOnRuns } from './compares.js'
 
-const log = pino({ name: 'kosa8-worker' })
+const log = openLog('kosa8-worker')
 const stop = new AbortController()
 for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => stop.abort())
 // The terminal the daemon was started from may close; the work goes on.

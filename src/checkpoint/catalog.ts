@@ -7,12 +7,13 @@
  * manifest names is on disk before it. Does not own when one is taken, nor labels' meaning to a user. Callers:
  * orchestrator, daemon, workers.
  */
-import { mkdir, readdir, rename, rm, rmdir, stat } from 'node:fs/promises'
+import { readdir, rename, rm, rmdir, stat } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 import type { MachineHandle, MachineSnapshot } from '../hypervisor/driver.js'
 import type { CheckpointId, SandboxName } from '../model/ids.js'
 import { syncToDisk, writeFileAtomic } from '../util/atomic-write.js'
+import { makeFolder } from '../util/make-folder.js'
 import { hashFile, hashMemory } from './hash.js'
 import { collectLayers, lowerLayersOf } from './layers.js'
 import {
@@ -54,7 +55,7 @@ export class CheckpointCatalog {
       throw new Kosa8Error('CHECKPOINT_FAILED', `sandbox ${sandbox} has a checkpoint ${id} already`, { hint: 'choose another id' })
     }
     await rm(directory, { recursive: true, force: true })
-    await mkdir(directory, { recursive: true, mode: 0o700 })
+    await makeFolder(directory, 0o700)
     return directory
   }
 

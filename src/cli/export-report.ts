@@ -1,6 +1,5 @@
 /** Copies a run's results into a folder of the user's: `report.md`, `run.json` and the patches. */
 import { createWriteStream } from 'node:fs'
-import { mkdir } from 'node:fs/promises'
 import path from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { Kosa8Error } from '../errors/kosa8-error.js'
@@ -8,6 +7,7 @@ import type { RunDocument } from '../model/run.js'
 import { renderReport } from '../report/registry.js'
 import type { Kosa8Client } from '../sdk/client.js'
 import { writeFileAtomic } from '../util/atomic-write.js'
+import { makeFolder } from '../util/make-folder.js'
 
 /** Mode of what is handed on to others. */
 const SHARED_MODE = 0o644
@@ -15,7 +15,7 @@ const SHARED_MODE = 0o644
 /** Writes the files; those of the same name are replaced, others in the folder are left alone. */
 export async function exportReport(client: Kosa8Client, document: RunDocument, folder: string): Promise<void> {
   try {
-    await mkdir(folder, { recursive: true })
+    await makeFolder(folder)
     await writeFileAtomic(path.join(folder, 'report.md'), renderReport('md', document), SHARED_MODE)
     await writeFileAtomic(path.join(folder, 'run.json'), renderReport('json', document), SHARED_MODE)
     for (const { diff } of document.trials) {
@@ -32,6 +32,6 @@ export async function exportReport(client: Kosa8Client, document: RunDocument, f
 async function copyPatch(client: Kosa8Client, run: string, relative: string, folder: string): Promise<void> {
   const target = path.join(folder, relative)
   if (!target.startsWith(path.join(folder, path.sep))) throw new Error(`the patch ${relative} lies outside the run's folder`)
-  await mkdir(path.dirname(target), { recursive: true })
+  await makeFolder(path.dirname(target))
   await pipeline(await client.runs.file(run, relative), createWriteStream(target, { mode: SHARED_MODE }))
 }

@@ -17,6 +17,7 @@ import type { RunRequest } from '../protocol/runs.js'
 import type { RunQueue } from '../queue/queue.js'
 import { isFinalPhase } from '../store/run-store.js'
 import { countOf } from '../util/count-of.js'
+import { onceThereIsRoom, tellDiskFull } from '../util/disk-space.js'
 import { trialsOf } from './planned-trials.js'
 import type { ReservationBook } from './reservation-book.js'
 
@@ -39,7 +40,7 @@ export interface ActiveRunsParts extends ConclusionParts {
 /** Runs that have not ended, or are not tidied up yet. */
 export class ActiveRuns {
   private readonly active = new Map<RunId, { stop: AbortController; done: Promise<void> }>()
-  private isStopping = false
+  private readonly stopping = new AbortController()
 
   constructor(private readonly parts: ActiveRunsParts) {}
 
@@ -70,7 +71,11 @@ export class ActiveRuns {
       const cancelled = await this.parts.runs.readCancelRequest(summary.id)
       if (plan === null || cancelled !== null) {
         const message = cancelled ?? 'kosa8 was stopped while it prepared the run'
-        await this.conclude(summary.id, { state: 'interrupted', message, error: null })
+        const end: RunEnd = { state: 'interrupted', message, error: null }
+        await this.conclude(summary.id, end).catch((error: unknown) => {
+          if (toKosa8Error(error).code !== 'DISK_FULL') throw error
+          this.follow(summary.id, () => this.concludeOnceThereIsRoom(summary.id, end))
+        })
       } else {
         this.follow(summary.id, (signal) => this.drive(plan, signal))
       }
@@ -79,7 +84,7 @@ export class ActiveRuns {
 
   /** Lets go of every run; the next daemon takes them up. */
   stop(): void {
-    this.isStopping = true
+    this.stopping.abort(new Kosa8Error('INTERRUPTED', 'the daemon stops'))
     for (const { stop } of this.active.values()) stop.abort(new Kosa8Error('INTERRUPTED', 'the daemon stops'))
   }
 
@@ -96,6 +101,9 @@ export class ActiveRuns {
       id, createdAt, request, sandboxes: this.parts.sandboxes, signal,
       onProgress: (message) => void this.parts.runs.setPhase(id, 'preparing', message)
         .catch((error: unknown) => this.parts.onError(`progress of ${id} lost`, error)),
+    }).catch(async (error: unknown) => {
+      if (request.sandbox !== null) throw error
+      throw await tellDiskFull(error, { what: 'the run', folder: this.parts.paths.home, kept: 'what was made for it is gone again' })
     })
     await this.parts.runs.storePlan(plan)
     await this.drive(plan, signal)
@@ -147,12 +155,12 @@ export class ActiveRuns {
   }
 
   private async endBadly(run: RunId, thrown: unknown, signal: AbortSignal): Promise<void> {
-    if (this.isStopping && signal.aborted) return
+    if (this.stopping.signal.aborted) return
     const error = toKosa8Error(signal.aborted ? signal.reason : thrown)
     const wasAsked = error.code === 'CANCELLED' || error.code === 'INTERRUPTED'
     if (!wasAsked) this.parts.onError(`run ${run} failed`, thrown)
     if (wasAsked) await this.stopTrials(run)
-    await this.conclude(run, {
+    await this.concludeOnceThereIsRoom(run, {
       state: error.code === 'CANCELLED' ? 'cancelled' : error.code === 'INTERRUPTED' ? 'interrupted' : 'failed',
       message: error.message, error: wasAsked ? null : serialiseError(error),
     })
@@ -162,6 +170,11 @@ export class ActiveRuns {
     await this.parts.queue.cancelRun(run).catch((error: unknown) => this.parts.onError(`cancelling ${run} in the queue failed`, error))
     this.parts.book.cancelRun(run)
     await this.parts.book.waitUntilReleased(run, AbortSignal.timeout(CANCEL_WAIT_MS))
+  }
+
+  /** Nobody else would end it, and who follows it would wait for ever. */
+  private async concludeOnceThereIsRoom(run: RunId, end: RunEnd): Promise<void> {
+    await onceThereIsRoom(() => this.conclude(run, end), this.stopping.signal, (error) => this.parts.onError(`the end of ${run} waits for room`, error))
   }
 
   private async conclude(run: RunId, end: RunEnd): Promise<void> {

@@ -2,13 +2,13 @@
 /**
  * Entry file of kosa8d. `--stay`: go on until told to stop; otherwise it ends once it has nothing to do.
  */
-import pino from 'pino'
 import { childEnvironment, readSettings } from '../config/environment.js'
 import { toKosa8Error } from '../errors/kosa8-error.js'
+import { openLog } from '../util/log.js'
 import { runDaemon } from './daemon.js'
 import { claimHome } from './sole-daemon.js'
 
-const log = pino({ name: 'kosa8d' })
+const log = openLog('kosa8d')
 const stop = new AbortController()
 for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, () => stop.abort())
 

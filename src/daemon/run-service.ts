@@ -7,12 +7,13 @@
 import { createReadStream } from 'node:fs'
 import path from 'node:path'
 import { Readable } from 'node:stream'
-import { Kosa8Error } from '../errors/kosa8-error.js'
+import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 import { applyResult } from '../git/apply.js'
 import { diffBetween } from '../git/compare-results.js'
 import { openRepository, removeRunRefs } from '../git/repository.js'
 import { BASELINE_LABEL, createRunId, type RunId } from '../model/ids.js'
 import type { RunEvent, RunPlan, TrialRecord } from '../model/run.js'
+import { requireRoomForRun } from '../orchestrator/run-preparation.js'
 import { checkStrategies } from '../orchestrator/strategy-check.js'
 import type { Sandboxes } from '../orchestrator/sandboxes.js'
 import type {
@@ -45,6 +46,7 @@ export class RunCalls implements RunService {
       await this.parts.sandboxes.checkpoints.find(request.sandbox, request.from)
     }
     if (request.machine !== null) await this.parts.sandboxes.requireImage(request.machine.image)
+    await requireRoomForRun(this.parts.paths.home, request.machine)
     await checkStrategies(request.approaches)
     const now = this.parts.clock.now()
     const id = createRunId(now)
@@ -87,7 +89,10 @@ export class RunCalls implements RunService {
   async cancel(id: string, request: CancelRunRequest): Promise<void> {
     const run = id as RunId
     if (isFinalPhase((await this.parts.runs.readPhase(run)).phase)) return
-    await this.parts.runs.requestCancel(run, request.reason)
+    // The note is for others, and for the next daemon; to be cancelled a run needs no room.
+    await this.parts.runs.requestCancel(run, request.reason).catch((error: unknown) => {
+      if (toKosa8Error(error).code !== 'DISK_FULL') throw error
+    })
     await this.parts.active.end(run, new Kosa8Error(request.as === 'cancelled' ? 'CANCELLED' : 'INTERRUPTED', request.reason))
   }
 

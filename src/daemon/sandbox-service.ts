@@ -10,6 +10,7 @@ import { Kosa8Error, serialiseError } from '../errors/kosa8-error.js'
 import { prepareBase } from '../git/base.js'
 import { openRepository, type Repository } from '../git/repository.js'
 import type { GuestProcess } from '../guest/session.js'
+import type { MachineInspection } from '../hypervisor/driver.js'
 import type { CheckpointId, SandboxName } from '../model/ids.js'
 import { networkEnvironment } from '../orchestrator/host-certificates.js'
 import { unattendedEnvironment } from '../orchestrator/strategy-run.js'
@@ -106,7 +107,7 @@ export class SandboxCalls implements SandboxService {
   private async describe(record: SandboxRecord): Promise<SandboxDescription> {
     const machine = this.sandboxes.machines.find(record.name)?.machine
     const measured = await machine?.inspect().catch(() => null)
-    const state = measured === undefined || measured === null ? this.sandboxes.machines.stateOf(record.name) : measured.isRunning ? 'running' : 'paused'
+    const state = measured === undefined || measured === null ? this.sandboxes.machines.stateOf(record.name) : stateOf(measured)
     return {
       name: record.name, image: record.image, memoryMib: record.shape.memoryMib, cpus: record.shape.cpus,
       egress: record.egress, blocked: this.sandboxes.blockedOf(record.name),
@@ -115,6 +116,11 @@ export class SandboxCalls implements SandboxService {
       approvals: record.approvals === null ? null : fingerprintOf(record.approvals), privateBytes: measured?.privateBytes ?? null,
     }
   }
+}
+
+function stateOf({ isRunning, waitsForDisk }: MachineInspection): SandboxDescription['state'] {
+  if (isRunning) return 'running'
+  return waitsForDisk ? 'disk-full' : 'paused'
 }
 
 /** Puts a repository into the workspace: its commits, and what is not committed yet. */

@@ -4,9 +4,9 @@
  * Owns: writing `git diff --binary` to a file, and applying it to a clean index of the base: the same tree must
  * come out, or the evidence is refused.
  */
-import { mkdir } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error } from '../errors/kosa8-error.js'
+import { makeFolder } from '../util/make-folder.js'
 import { readLine, runGit, tryGit, type GitPlace } from './host-git.js'
 import type { Scratch } from './scratch.js'
 
@@ -14,7 +14,7 @@ import type { Scratch } from './scratch.js'
 export async function writePatch(
   place: GitPlace, request: { from: string; to: string; file: string; findRenames: boolean; signal?: AbortSignal | undefined },
 ): Promise<void> {
-  await mkdir(path.dirname(request.file), { recursive: true })
+  await makeFolder(path.dirname(request.file))
   await runGit(place, ['diff-tree', '-r', '-p', '--binary', '--full-index', request.findRenames ? '-M' : '--no-renames',
     '--no-ext-diff', '--no-textconv', '--no-color', `--output=${request.file}`, request.from, request.to], { signal: request.signal })
 }

@@ -5,9 +5,10 @@
  * Owns: its life, and the one door through which objects enter the user's repository. Everything that comes
  * from a guest is looked at in here first.
  */
-import { copyFile, mkdir, mkdtemp, readdir, rm, stat, utimes, writeFile } from 'node:fs/promises'
+import { copyFile, mkdtemp, readdir, rm, stat, utimes, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
+import { makeFolder } from '../util/make-folder.js'
 import { isProcessAlive, ownProcessIdentity } from '../util/process-identity.js'
 import { pipeGit, runGit, type GitPlace } from './host-git.js'
 import { BYTE_WISE_ATTRIBUTES, privateConfig } from './private-git.js'
@@ -34,7 +35,7 @@ export async function createScratch(repository: Repository): Promise<Scratch> {
   const { pid, startTicks } = ownProcessIdentity()
   const folder = await mkdtemp(path.join(tmpdir(), `kosa8-git-${pid}-${startTicks}-`))
   try {
-    for (const part of ['refs', 'objects/info', 'objects/pack', 'info']) await mkdir(path.join(folder, part), { recursive: true })
+    for (const part of ['refs', 'objects/info', 'objects/pack', 'info']) await makeFolder(path.join(folder, part))
     await writeFile(path.join(folder, 'HEAD'), 'ref: refs/heads/kosa8\n')
     await writeFile(path.join(folder, 'config'), privateConfig(repository.objectFormat))
     await writeFile(path.join(folder, 'info/attributes'), BYTE_WISE_ATTRIBUTES)

@@ -110,6 +110,8 @@ export interface MachineHandle {
 /** Measured now. */
 export interface MachineInspection {
   isRunning: boolean
+  /** It stands still at a write for which the host's disk has no room, and goes on once there is some. */
+  waitsForDisk: boolean
   /** Bytes of host memory nobody else shares with this machine. */
   privateBytes: number
   /** Processor time used so far, milliseconds. */

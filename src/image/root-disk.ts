@@ -10,6 +10,7 @@ import { chmod, mkdir, readdir, readFile, stat, symlink, writeFile } from 'node:
 import path from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { Kosa8Error } from '../errors/kosa8-error.js'
+import { makeFolder } from '../util/make-folder.js'
 import type { NpmPackage, Recipe } from './recipe.js'
 import type { BuildStep, BuildSteps } from './steps.js'
 
@@ -91,7 +92,7 @@ async function formatDisk(
 
 async function unpackNpmPackage(item: NpmPackage, layer: string, workFolder: string, step: BuildStep): Promise<void> {
   const folder = path.join(workFolder, 'npm', item.name)
-  await mkdir(folder, { recursive: true })
+  await makeFolder(folder)
   await step.runProgram('npm', [
     'pack', `${item.name}@${item.version}`, '--pack-destination', folder, '--ignore-scripts', '--loglevel=error',
   ], { cwd: folder })
@@ -105,7 +106,7 @@ async function unpackNpmPackage(item: NpmPackage, layer: string, workFolder: str
     })
   }
   const target = path.join(layer, item.into)
-  await mkdir(target, { recursive: true })
+  await makeFolder(target)
   await step.runProgram('tar', [
     '-xzf', path.join(folder, archive), '--no-same-owner', '--no-same-permissions', '--strip-components=1', '-C', target,
     ...(item.only ?? []).map((name) => `package/${name}`),
@@ -115,13 +116,13 @@ async function unpackNpmPackage(item: NpmPackage, layer: string, workFolder: str
 async function writeLayer(recipe: Recipe, layer: string): Promise<void> {
   for (const item of recipe.files) {
     const file = path.join(layer, item.path)
-    await mkdir(path.dirname(file), { recursive: true })
+    await makeFolder(path.dirname(file))
     await writeFile(file, item.content)
     await chmod(file, item.executable === true ? 0o755 : 0o644)
   }
   for (const item of recipe.links) {
     const file = path.join(layer, item.path)
-    await mkdir(path.dirname(file), { recursive: true })
+    await makeFolder(path.dirname(file))
     await symlink(item.target, file)
     // A package may carry its program without the bit; npm sets it when it installs one, so do we.
     const target = path.resolve(path.dirname(file), item.target)

@@ -6,6 +6,7 @@
  */
 import { mkdir, readdir, rename, rm, stat } from 'node:fs/promises'
 import path from 'node:path'
+import { makeFolder } from '../util/make-folder.js'
 import { runProgram } from '../util/spawn.js'
 import type { ImageSource } from './recipe.js'
 import type { BuildSteps } from './steps.js'
@@ -49,7 +50,7 @@ export async function ensureSource(build: SourceBuild): Promise<SourceArchives> 
   await mkdir(folder)
   if (build.source.kind === 'debian') await buildDebian(build.source, folder, build)
   else await packTree(build.source, folder, build)
-  await mkdir(path.join(build.imagesDirectory, SOURCES_FOLDER), { recursive: true })
+  await makeFolder(path.join(build.imagesDirectory, SOURCES_FOLDER))
   await rename(folder, path.dirname(archives.root))
   return archives
 }

@@ -8,6 +8,7 @@ import { randomUUID } from 'node:crypto'
 import { mkdir, open, readdir, rename, statfs, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error } from '../errors/kosa8-error.js'
+import { makeFolder } from '../util/make-folder.js'
 import { runProgram } from '../util/spawn.js'
 import { withLock } from './lock.js'
 import type { BuildSteps } from './steps.js'
@@ -20,7 +21,7 @@ export type ReadFreeBytes = (folder: string) => Promise<number>
 
 /** Runs `work` while nobody else makes an image there; what it leaves half-made is removed, however it ends. */
 export async function inWorkshop<T>(imagesDirectory: string, steps: BuildSteps, work: () => Promise<T>): Promise<T> {
-  await mkdir(imagesDirectory, { recursive: true, mode: 0o755 })
+  await makeFolder(imagesDirectory, 0o755)
   const onWait = (): void => steps.note('wait for another build to end')
   return withLock(path.join(imagesDirectory, '.lock'), { signal: steps.signal, onWait }, async () => {
     await removeLeftovers(imagesDirectory)
@@ -73,7 +74,7 @@ export async function checkFreeSpace(folder: string, need: number, read: ReadFre
 export async function commitImage(folder: string, imagesDirectory: string, manifest: ImageManifest): Promise<void> {
   await writeFile(path.join(folder, IMAGE_FILES.manifest), `${JSON.stringify(manifest, null, 2)}\n`)
   const target = imageFolder(imagesDirectory, manifest.name, manifest.hash)
-  await mkdir(path.dirname(target), { recursive: true, mode: 0o755 })
+  await makeFolder(path.dirname(target), 0o755)
   for (const name of [...Object.values(IMAGE_FILES), '.']) await flush(path.join(folder, name))
   await rename(folder, target)
   await flush(path.dirname(target))

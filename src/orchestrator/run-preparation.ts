@@ -20,10 +20,14 @@ import type { Base, RunPlan } from '../model/run.js'
 import type { RunRequest } from '../protocol/runs.js'
 import type { Sandbox } from '../sandbox/sandbox.js'
 import { CleanupStack } from '../util/cleanup.js'
+import { describeDiskFull, readFreeSpace } from '../util/disk-space.js'
 import { createGuestWorkspace, exitStatusOf, WORKSPACE_PATH } from './guest-workspace.js'
-import type { Sandboxes } from './sandboxes.js'
+import { START_DISK_BYTES, type Sandboxes } from './sandboxes.js'
 import { unattendedEnvironment } from './strategy-run.js'
 
+const MIB = 1024 * 1024
+/** No machine that has booted was seen with less memory of its own; with 256 MiB and the image `base` it is about 120 MiB. */
+const BOOTED_BYTES_MIN = 64 * MIB
 const SETUP_TIMEOUT_MS = 60 * 60_000
 const SETUP_OUTPUT_BYTES = 64 * 1024
 /** What putting a repository in and reading it back runs in the guest; busybox has find, head and grep without what is used. */
@@ -48,6 +52,18 @@ export interface Preparation {
 
 /** Where trials start from. */
 type Start = Pick<RunPlan, 'sandbox' | 'sandboxIsOwned' | 'egress' | 'checkpoint' | 'base' | 'notes'>
+
+/**
+ * The least a run writes, and of a machine of its own what the checkpoint of one that has only just booted has; a repository and its
+ * set-up come on top.
+ * @throws DISK_FULL before anything is begun
+ */
+export async function requireRoomForRun(home: string, machine: RunRequest['machine']): Promise<void> {
+  const checkpointBytes = machine === null ? 0 : Math.min(BOOTED_BYTES_MIN, machine.memoryMib * MIB / 4)
+  const neededBytes = START_DISK_BYTES + checkpointBytes
+  if ((await readFreeSpace(home)).bytes >= neededBytes) return
+  throw await describeDiskFull({ what: 'a run', folder: home, neededBytes, isLeast: true, kept: 'nothing was begun' })
+}
 
 /** @throws whatever went wrong; then nothing of the run is left but what the store knows. */
 export async function prepareRun(preparation: Preparation): Promise<RunPlan> {

@@ -4,14 +4,20 @@
  * Owns: the order in which the present machine ends and the one from the checkpoint begins, so that whatever
  * fails, the sandbox or the checkpoint remains.
  */
+import { stat } from 'node:fs/promises'
+import path from 'node:path'
 import { snapshotOf, type CheckpointManifest } from '../checkpoint/manifest.js'
-import { toKosa8Error } from '../errors/kosa8-error.js'
+import { toKosa8Error, type Kosa8Error } from '../errors/kosa8-error.js'
+import type { Machine } from '../hypervisor/driver.js'
 import type { CheckpointId, SandboxName } from '../model/ids.js'
 import type { Reservation } from '../model/reservation.js'
 import { CleanupStack } from '../util/cleanup.js'
-import { tellDiskFull } from '../util/disk-space.js'
+import { describeDiskFull, DISK_MARGIN_BYTES, readFreeSpace, tellDiskFull } from '../util/disk-space.js'
 import type { Present, SandboxMachines } from './sandbox-machines.js'
 import type { SandboxParts } from './sandbox-parts.js'
+
+/** Unit of a file's `blocks`. */
+const BLOCK_BYTES = 512
 
 /** What a restore ends with. */
 export interface Restored {
@@ -51,23 +57,35 @@ export class SandboxRestore {
       const reservation = await this.parts.reserve(name, manifest.shape.memoryMib)
       await this.startRestored(name, manifest, reservation)
     } catch (error) {
-      const { code } = toKosa8Error(error)
-      if (code === 'MEMORY_INSUFFICIENT' || code === 'DISK_FULL') return false
+      const failure = toKosa8Error(error)
+      const isForRoom = failure.code === 'MEMORY_INSUFFICIENT' || failure.code === 'DISK_FULL'
+      const refusal = isForRoom ? await this.refuseToEnd(name, machine) : failure
+      if (refusal === null) return false
       void stopped.then(() => machine.resume()).catch(() => undefined) // It has ended.
-      throw error
+      throw refusal
     }
     await present.end(rewound(name, manifest.id))
     await this.parts.release(present.reservation.id)
     return true
   }
 
+  /** What a machine has written to its disk is free once it has ended. @returns why it must not end: that would not be room enough. */
+  private async refuseToEnd(name: SandboxName, { handle }: Machine): Promise<Kosa8Error | null> {
+    const folder = handle.layersDirectory
+    const { blocks } = await stat(path.join(folder, handle.activeLayer))
+    if ((await readFreeSpace(folder)).bytes + blocks * BLOCK_BYTES >= DISK_MARGIN_BYTES) return null
+    return describeDiskFull({ what: `rewinding ${name}`, folder: this.parts.paths.home, neededBytes: DISK_MARGIN_BYTES, kept: `${name} goes on as it was` })
+  }
+
   private async replaceAfter(name: SandboxName, manifest: CheckpointManifest, present: Present): Promise<void> {
-    const reservation = present.reservation ?? await this.parts.reserve(name, manifest.shape.memoryMib)
-    await present.end(rewound(name, manifest.id))
     try {
-      await this.startRestored(name, manifest, reservation)
+      const reservation = present.reservation ?? await this.parts.reserve(name, manifest.shape.memoryMib)
+      await present.end(rewound(name, manifest.id))
+      await this.startRestored(name, manifest, reservation).catch(async (error: unknown) => {
+        await this.parts.store.update(name, { machine: null }).catch(() => undefined) // Found out by the next start, too.
+        throw error
+      })
     } catch (error) {
-      await this.parts.store.update(name, { machine: null }).catch(() => undefined) // Found out by the next start, too.
       throw await tellDiskFull(error, {
         what: `rewinding ${name}`, folder: this.parts.paths.home, kept: `its checkpoint ${manifest.id} is still there`,
       })

@@ -29,7 +29,7 @@ import { SandboxRestore, type Restored } from './sandbox-restore.js'
 
 const MIB = 1024 * 1024
 /** What a machine that starts writes to its disk at least, bytes; with less it would stand still in its boot. */
-const START_DISK_BYTES = 16 * MIB
+export const START_DISK_BYTES = 16 * MIB
 
 /** A sandbox to be made; with `onWait` it waits for memory. */
 export interface NewSandbox extends WaitOptions {
@@ -279,7 +279,7 @@ export class Sandboxes {
   private async requireRoom(name: SandboxName): Promise<void> {
     const folder = this.parts.paths.home
     if ((await readFreeSpace(folder)).bytes >= START_DISK_BYTES) return
-    throw await describeDiskFull({ what: `sandbox ${name}`, folder, neededBytes: START_DISK_BYTES, kept: 'nothing was begun' })
+    throw await describeDiskFull({ what: `sandbox ${name}`, folder, neededBytes: START_DISK_BYTES, isLeast: true, kept: 'nothing was begun' })
   }
 
   private now(): string {

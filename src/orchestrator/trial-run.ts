@@ -6,7 +6,6 @@
  * Owns: this order, its set-up and tear-down pairs, and what counts as the approach's result and what as
  * an error of ours. Does not own: the queue, the reservation, the judgement. Called by the trial worker.
  */
-import { mkdir } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error, serialiseError } from '../errors/kosa8-error.js'
 import { collectDiff } from '../git/collect.js'
@@ -22,6 +21,7 @@ import type { SandboxHost } from '../sandbox/sandbox-host.js'
 import type { Sandbox } from '../sandbox/sandbox.js'
 import { CleanupStack } from '../util/cleanup.js'
 import { countOf } from '../util/count-of.js'
+import { makeFolder } from '../util/make-folder.js'
 import { createGuestWorkspace } from './guest-workspace.js'
 import { MemoryWatch } from './memory-watch.js'
 import { checkParameters, loadStrategy } from './strategy-loader.js'
@@ -71,7 +71,7 @@ export interface TrialRun {
  */
 export async function runTrial(run: TrialRun): Promise<TrialRecord> {
   const cleanup = new CleanupStack()
-  await mkdir(run.directory, { recursive: true, mode: 0o700 })
+  await makeFolder(run.directory, 0o700)
   const log = new TrialLog(path.join(run.directory, 'log'), (stream, text) => run.reporter.output(stream, text))
   cleanup.defer('close the log', () => log.close())
   try {

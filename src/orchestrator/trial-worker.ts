@@ -19,6 +19,7 @@ import type { Paths } from '../store/paths.js'
 import type { RunStore } from '../store/run-store.js'
 import { countOf } from '../util/count-of.js'
 import { createDeferred } from '../util/deferred.js'
+import { onceThereIsRoom } from '../util/disk-space.js'
 import type { HeldReservation, Reservations } from './reservations.js'
 import { runTrial } from './trial-run.js'
 
@@ -153,15 +154,20 @@ export class TrialWorker {
       waitedMs: memory.waitedMs,
       onMemoryPeak: (bytes) => held.reportPeak(bytes),
       signal: AbortSignal.any([stop, claim.lost, held.withdrawn]),
-      store: (done) => this.store(claim, done),
+      store: (done) => this.store(claim, done, AbortSignal.any([stop, claim.lost, held.withdrawn])),
       beforeDestroy: (sandbox, done) => this.parts.keepClone(plan, sandbox, done),
     })
     this.tellEnd(claim, record)
   }
 
-  /** The store decides: a second result, or one of an attempt that was superseded, does not count. */
-  private async store(claim: ClaimedTrial, record: TrialRecord): Promise<void> {
-    const outcome = await this.parts.runs.storeTrialRecord(claim.run, record)
+  /**
+   * The store decides: a second result, or one of an attempt that was superseded, does not count. Where the disk is full the
+   * result waits, with its clone, for room.
+   */
+  private async store(claim: ClaimedTrial, record: TrialRecord, signal: AbortSignal): Promise<void> {
+    const outcome = await onceThereIsRoom(() => this.parts.runs.storeTrialRecord(claim.run, record), signal, (error) => {
+      this.parts.onError(`the result of ${claim.trial} waits for room`, error)
+    })
     if (!outcome.accepted) this.parts.onError(`result of ${claim.trial}, attempt ${claim.attempt}, not accepted: ${outcome.reason}`, null)
   }
 
@@ -176,7 +182,7 @@ export class TrialWorker {
       this.tell(claim, { phase: 'queued', message: error.message })
     } else if (claim.isLastAttempt || claim.givenUp !== null || !isWorthARetry(error)) {
       const record = errorRecordOf(claim, await this.parts.runs.readPlan(claim.run), error)
-      await this.store(claim, record)
+      await this.store(claim, record, AbortSignal.any([stop, claim.lost]))
       this.tellEnd(claim, record)
       await claim.fail(error, { retry: false })
     } else {

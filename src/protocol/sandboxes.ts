@@ -65,10 +65,11 @@ export const sandboxSchema = z.object({
   /** What it tried to reach and was not to, the latest first; since its daemon was started. */
   blocked: z.array(blockedAttemptSchema),
   /**
-   * `starting`: it is still being made. `unreachable`: its machine runs, but has not answered since the daemon was started, which
+   * `starting`: it is still being made. `disk-full`: it stands still at a write for which the host's disk has no room, and goes on by
+   * itself once there is some. `unreachable`: its machine runs, but has not answered since the daemon was started, which
    * tries again and again. `gone`: its machine has ended without being asked to.
    */
-  state: z.enum(['starting', 'running', 'paused', 'unreachable', 'gone']),
+  state: z.enum(['starting', 'running', 'disk-full', 'paused', 'unreachable', 'gone']),
   createdAt: z.string(),
   /** Repository on the host it was made with. */
   repository: z.string().nullable(),

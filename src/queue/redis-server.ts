@@ -5,12 +5,13 @@
  * Called by the daemon; with REDIS_URL none of this is used.
  */
 import { closeSync, openSync } from 'node:fs'
-import { mkdir, readFile, rename, rm, stat } from 'node:fs/promises'
+import { readFile, rename, rm, stat } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { z } from 'zod'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import { writeFileAtomic } from '../util/atomic-write.js'
+import { makeFolder } from '../util/make-folder.js'
 import { isProcessAlive, readProcessIdentity, type ProcessIdentity } from '../util/process-identity.js'
 import { spawnProgram } from '../util/spawn.js'
 import { connectOnce } from './redis-client.js'
@@ -54,8 +55,8 @@ const LOG_BYTES_MAX = 1024 * 1024
  * @throws Kosa8Error PROGRAM_MISSING; QUEUE_UNREACHABLE with what its log says last.
  */
 export async function startRedis(config: RedisServerConfig): Promise<RedisServer> {
-  await mkdir(config.directory, { recursive: true, mode: 0o700 })
-  await mkdir(path.dirname(config.socketPath), { recursive: true, mode: 0o700 })
+  await makeFolder(config.directory, 0o700)
+  await makeFolder(path.dirname(config.socketPath), 0o700)
   // Asked even without a record: two servers on one file would destroy it. One that is known and silent may
   // still be loading: it gets the time a start may take, then it is replaced.
   const recorded = await readRecordedProcess(config)

@@ -11,6 +11,7 @@ import path from 'node:path'
 import { Transform, type Readable, type Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { Kosa8Error } from '../errors/kosa8-error.js'
+import { makeFolder } from '../util/make-folder.js'
 import { spawnProgram } from '../util/spawn.js'
 import { unpackTar } from '../util/tar.js'
 import { readText } from './read-text.js'
@@ -61,7 +62,7 @@ export async function copyOut(sandbox: SandboxHandle, source: string, target: st
   const isInside = target.endsWith('/') || await isFolder(wanted)
   const place = isInside ? path.join(wanted, path.posix.basename(absolute(source)) || sandbox.name) : wanted
   if (found.kind === 'folder' && await exists(place)) throw new Kosa8Error('USAGE', `${place} is there already`, { hint: 'name another target, or remove it first' })
-  await mkdir(path.dirname(place), { recursive: true })
+  await makeFolder(path.dirname(place))
   const temporary = path.join(path.dirname(place), `.kosa8-copy-${randomUUID()}`)
   const meter = new Meter(options.onProgress)
   try {

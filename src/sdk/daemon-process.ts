@@ -5,10 +5,11 @@
  * talk to the other. So an early end is an error only if nobody answers after it.
  */
 import { constants, watch } from 'node:fs'
-import { access, mkdir, open, readFile, statfs } from 'node:fs/promises'
+import { access, open, readFile, statfs } from 'node:fs/promises'
 import path from 'node:path'
 import type { Settings } from '../config/environment.js'
 import { Kosa8Error } from '../errors/kosa8-error.js'
+import { makeFolder } from '../util/make-folder.js'
 import { findPackageRoot } from '../util/package-root.js'
 import { prepareSocketFolder } from '../util/socket-path.js'
 import { spawnProgram } from '../util/spawn.js'
@@ -40,7 +41,7 @@ export function daemonLogOf(home: string): string {
 /** Makes the state folder, unless it is there. @throws CONFIG_INVALID where nothing can be written. */
 export async function prepareHome(home: string): Promise<void> {
   try {
-    await mkdir(home, { recursive: true, mode: 0o700 })
+    await makeFolder(home, 0o700)
     await access(home, constants.R_OK | constants.W_OK | constants.X_OK)
   } catch (error) {
     const { code = '' } = error as NodeJS.ErrnoException

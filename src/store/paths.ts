@@ -3,10 +3,11 @@
  *
  * Owns: the layout on disk. Does not own: what the files hold. Made once by the entry files and handed down.
  */
-import { lstat, mkdir } from 'node:fs/promises'
+import { lstat } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { CheckpointId, MachineId, ReservationId, RunId, SandboxName } from '../model/ids.js'
+import { makeFolder } from '../util/make-folder.js'
 import { daemonSocketOf, SHORT_ROOT, socketRootOf } from '../util/socket-path.js'
 
 /** The layout of one state home; every path is absolute. */
@@ -89,14 +90,14 @@ export function createPaths(home: string, imagesDirectory?: string): Paths {
  */
 export async function preparePaths(paths: Paths): Promise<void> {
   for (const root of new Set([paths.home, paths.socketRoot])) {
-    await mkdir(root, { recursive: true, mode: 0o700 })
+    await makeFolder(root, 0o700)
     await checkPrivate(root)
   }
   const folders = [
     paths.images, paths.layers, paths.checkpoints, paths.sandboxes, paths.machines, paths.runs, paths.reservations,
     paths.approvals, paths.redis, path.dirname(paths.redisSocket), path.join(paths.socketRoot, 'machines'),
   ]
-  for (const folder of folders) await mkdir(folder, { recursive: true, mode: 0o700 })
+  for (const folder of folders) await makeFolder(folder, 0o700)
 }
 
 /** In a folder like /tmp somebody else may have made the one we are going to trust. */

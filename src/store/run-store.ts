@@ -8,7 +8,7 @@
  *      request.json  plan.json      trials/…/record.json      run.json, then end.json
  *                                          reopenRun <──────────────────┘
  */
-import { appendFile, mkdir, rename, rm } from 'node:fs/promises'
+import { appendFile, rename, rm } from 'node:fs/promises'
 import path from 'node:path'
 import pLimit from 'p-limit'
 import { z } from 'zod'
@@ -19,6 +19,7 @@ import {
   type RunDocument, type RunEvent, type RunPhase, type RunPlan, type TrialRecord,
 } from '../model/run.js'
 import { systemClock, type Clock } from '../util/clock.js'
+import { makeFolder } from '../util/make-folder.js'
 import { appendToLog, followLog, readLog, type NewRunEvent } from './event-log.js'
 import { FileWatch } from './file-watch.js'
 import type { Paths } from './paths.js'
@@ -84,7 +85,7 @@ export class RunStore {
   /** Makes the run's folder; its phase is `preparing`. */
   async createRun(request: RunRequest): Promise<void> {
     const folder = this.paths.runDirectory(request.id)
-    await mkdir(folder, { recursive: true, mode: 0o700 })
+    await makeFolder(folder, 0o700)
     await appendFile(this.file(request.id, 'events.jsonl'), '', { mode: 0o600 })
     await writeRecord(this.file(request.id, 'state.json'), this.statusOf('preparing', ''))
     // Written last: a folder without a request is not a run.
@@ -128,8 +129,14 @@ export class RunStore {
       if (isFinalPhase((await this.readPhase(run)).phase)) return false
       await writeRecord(this.file(run, 'state.json'), status)
     }
-    await this.appendEvent(run, { type: 'run-phase', phase, message })
-    if (isFinalPhase(phase)) await this.appendEvent(run, { type: 'run-end', phase })
+    try {
+      await this.appendEvent(run, { type: 'run-phase', phase, message })
+      if (isFinalPhase(phase)) await this.appendEvent(run, { type: 'run-end', phase })
+    } catch (error) {
+      // An end that its followers never hear of is none: it can be told again.
+      if (isFinalPhase(phase)) await rm(this.file(run, 'end.json'), { force: true })
+      throw error
+    }
     return true
   }
 

@@ -5,8 +5,9 @@
  * records, reports.
  */
 import { randomUUID } from 'node:crypto'
-import { link, mkdir, open, readdir, rename, rm } from 'node:fs/promises'
+import { link, open, readdir, rename, rm } from 'node:fs/promises'
 import path from 'node:path'
+import { makeFolder } from './make-folder.js'
 import { isProcessAlive, ownProcessIdentity } from './process-identity.js'
 
 /** Names of temporary files: what they will be, and which process writes them. */
@@ -72,7 +73,7 @@ export async function removeAbandonedTemporaries(folder: string): Promise<void> 
 }
 
 async function writeTemporary(file: string, content: string | Uint8Array, mode: number): Promise<string> {
-  await mkdir(path.dirname(file), { recursive: true })
+  await makeFolder(path.dirname(file))
   const temporary = temporaryNameFor(file)
   try {
     const handle = await open(temporary, 'wx', mode)

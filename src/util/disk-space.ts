@@ -6,10 +6,14 @@
  */
 import { statfs } from 'node:fs/promises'
 import path from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 
 /** What a disk must have left beside what is measured: manifests, records and logs are a few KiB each. */
 export const DISK_MARGIN_BYTES = 1024 * 1024
+
+/** How often what waits for room looks for it, milliseconds. */
+const LOOK_AGAIN_MS = 1_000
 
 /** What a disk has left for this user. */
 export interface FreeSpace {
@@ -37,6 +41,8 @@ export interface DiskNeed {
   /** A folder on that disk. */
   folder: string
   neededBytes: number
+  /** What is needed in all is not known, but it is no less than this. */
+  isLeast?: boolean
   /** One clause: what is still there, e.g. "web goes on as it was". */
   kept: string
 }
@@ -46,9 +52,9 @@ export async function describeDiskFull(need: DiskNeed, cause?: unknown): Promise
   const free = await readFreeSpace(need.folder)
   const left = free.files === 0 ? 'no further file can be made there (no inodes left)' : `${toMib(free.bytes)} MiB are free`
   return new Kosa8Error('DISK_FULL',
-    `${need.what} needs ${toMib(need.neededBytes, Math.ceil)} MiB on the disk of ${need.folder}, where ${left}; nothing was lost: ${need.kept}`, {
+    `${need.what} needs ${need.isLeast === true ? 'at least ' : ''}${toMib(need.neededBytes, Math.ceil)} MiB on the disk of ${need.folder}, where ${left}; nothing was lost: ${need.kept}`, {
       hint: 'make room (kosa8 checkpoint rm, kosa8 rm, kosa8 runs rm), then run the same command again',
-      details: { folder: need.folder, neededBytes: need.neededBytes, freeBytes: free.bytes }, cause,
+      details: { folder: need.folder, neededBytes: need.neededBytes, isLeast: need.isLeast === true, freeBytes: free.bytes }, cause,
     })
 }
 
@@ -57,12 +63,33 @@ export async function tellDiskFull(thrown: unknown, need: Omit<DiskNeed, 'needed
   const error = toKosa8Error(thrown)
   if (error.code !== 'DISK_FULL') return thrown
   // Whoever found out knows best where: a folder of ours may lie on a disk of its own.
-  const { neededBytes, folder } = error.details
+  const { neededBytes, isLeast, folder } = error.details
+  const isKnown = typeof neededBytes === 'number'
   return describeDiskFull({
     ...need,
-    neededBytes: typeof neededBytes === 'number' ? neededBytes : DISK_MARGIN_BYTES,
+    neededBytes: isKnown ? neededBytes : DISK_MARGIN_BYTES,
+    isLeast: !isKnown || isLeast === true,
     folder: typeof folder === 'string' ? folder : need.folder,
   }, thrown)
+}
+
+/**
+ * Does what must not be left undone, such as noting the end of something: while there is no room for it, again and again.
+ * @param onWait told once, with the failure
+ * @throws whatever else it fails with, and the reason of `signal`
+ */
+export async function onceThereIsRoom<T>(work: () => Promise<T>, signal: AbortSignal, onWait: (error: unknown) => void): Promise<T> {
+  for (let isFirst = true; ; isFirst = false) {
+    signal.throwIfAborted()
+    try {
+      return await work()
+    } catch (error) {
+      if (toKosa8Error(error).code !== 'DISK_FULL') throw error
+      if (isFirst) onWait(error)
+    }
+    // A signal that fires ends the pause, and then the next round.
+    await delay(LOOK_AGAIN_MS, undefined, { signal }).catch(() => undefined)
+  }
 }
 
 function toMib(bytes: number, round = Math.floor): number {

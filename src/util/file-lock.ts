@@ -6,10 +6,11 @@
  * breaker at a time compare and remove, so a lock that was taken anew meanwhile is never removed.
  */
 import { randomUUID } from 'node:crypto'
-import { link, mkdir, readFile, readlink, rm, stat, writeFile } from 'node:fs/promises'
+import { link, readFile, readlink, rm, stat, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import { temporaryNameFor } from './atomic-write.js'
+import { makeFolder } from './make-folder.js'
 import { isProcessAlive, ownProcessIdentity } from './process-identity.js'
 import { runProgram } from './spawn.js'
 
@@ -34,7 +35,7 @@ interface Holder {
  * @throws Kosa8Error TIMED_OUT when others hold it for more than a minute.
  */
 export async function withFileLock<T>(file: string, work: () => Promise<T>): Promise<T> {
-  await mkdir(path.dirname(file), { recursive: true, mode: 0o700 })
+  await makeFolder(path.dirname(file), 0o700)
   const place = await ownPlace()
   const own = temporaryNameFor(file)
   try {

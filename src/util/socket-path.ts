@@ -5,8 +5,9 @@
  * below the home, all of them lie in a folder of the temporary folder, named by a hash of the home's path.
  */
 import { createHash } from 'node:crypto'
-import { lstat, mkdir } from 'node:fs/promises'
+import { lstat } from 'node:fs/promises'
 import path from 'node:path'
+import { makeFolder } from './make-folder.js'
 
 /** Bytes of `sun_path` on Linux, less its final zero. */
 const SOCKET_PATH_BYTES_MAX = 107
@@ -34,7 +35,7 @@ export function daemonSocketOf(home: string): string {
  */
 export async function prepareSocketFolder(socketPath: string): Promise<void> {
   const folder = path.dirname(socketPath)
-  await mkdir(folder, { recursive: true, mode: 0o700 })
+  await makeFolder(folder, 0o700)
   if (path.dirname(folder) !== SHORT_ROOT) return
   const found = await lstat(folder)
   if (!found.isDirectory() || found.uid !== process.getuid?.() || (found.mode & 0o077) !== 0) {

@@ -5,11 +5,12 @@
  * else. Reading the archive is `tar-reader.ts`.
  */
 import { createWriteStream } from 'node:fs'
-import { link, mkdir, symlink } from 'node:fs/promises'
+import { link, symlink } from 'node:fs/promises'
 import path from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { Kosa8Error } from '../errors/kosa8-error.js'
+import { makeFolder } from './make-folder.js'
 import { TarReader, type TarEntry } from './tar-reader.js'
 
 const ENTRIES_MAX = 2_000_000
@@ -37,7 +38,7 @@ export async function unpackTar(archive: Readable, folder: string): Promise<Unpa
     else await unpackEntry(entry, reader, folder, unpacked)
   }
   for (const { name, linkName } of links) {
-    await mkdir(path.dirname(placeOf(folder, name)), { recursive: true })
+    await makeFolder(path.dirname(placeOf(folder, name)))
     await symlink(linkName, placeOf(folder, name))
   }
   await reader.drain() // what the writer pads with
@@ -47,14 +48,14 @@ export async function unpackTar(archive: Readable, folder: string): Promise<Unpa
 async function unpackEntry(entry: TarEntry, reader: TarReader, folder: string, unpacked: Unpacked): Promise<void> {
   const place = placeOf(folder, entry.name)
   if (entry.type === 'folder') {
-    await mkdir(place, { recursive: true, mode: (entry.mode & 0o777) | 0o700 })
+    await makeFolder(place, (entry.mode & 0o777) | 0o700)
     return
   }
   if (entry.type !== 'file' && entry.type !== 'link') {
     unpacked.skipped.push(entry.name)
     return
   }
-  await mkdir(path.dirname(place), { recursive: true })
+  await makeFolder(path.dirname(place))
   if (entry.type === 'link') {
     await link(placeOf(folder, entry.linkName), place)
     return

@@ -27,16 +27,19 @@ describe('a trial', () => {
     expect((await bench.home.left()).records).toBe(0)
   })
 
-  it('whose result cannot be stored leaves no clone, and is tried again', async () => {
+  it.each([
+    ['cannot be stored leaves no clone, and is tried again', 'EIO', 2],
+    ['finds the disk full is stored once there is room', 'ENOSPC', 1],
+  ])('whose result %s', async (_, code, attempt) => {
     const { run } = await bench.enqueue(1)
     let failures = 0
     const runs = Object.create(bench.queues.store) as typeof bench.queues.store
     runs.storeTrialRecord = async (id, record) => {
-      if (failures++ === 0) throw Object.assign(new Error('no space left'), { code: 'ENOSPC' })
+      if (failures++ === 0) throw Object.assign(new Error('not written'), { code })
       return bench.queues.store.storeTrialRecord(id, record)
     }
     const worker = await bench.work({ runs })
-    expect(await bench.records(run, 1)).toMatchObject([{ attempt: 2, state: 'completed' }])
+    expect(await bench.records(run, 1)).toMatchObject([{ attempt, state: 'completed' }])
     await worker.stop()
     expect((await bench.home.left()).records).toBe(0)
   })

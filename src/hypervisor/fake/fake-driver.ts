@@ -5,9 +5,10 @@
  * them), so that what keeps, lists and removes checkpoints works on them as on any other.
  */
 import { randomUUID } from 'node:crypto'
-import { access, mkdir, readFile, rm, stat } from 'node:fs/promises'
+import { access, readFile, rm, stat } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error } from '../../errors/kosa8-error.js'
+import { makeFolder } from '../../util/make-folder.js'
 import { createOverlay } from '../../util/qcow2.js'
 import type {
   BootConfig, Driver, Fingerprint, Machine, MachineHandle, MachineSnapshot, RestoreConfig,
@@ -103,7 +104,7 @@ export class FakeDriver implements Driver {
     }
     const layer = path.join(layersDirectory, planned.activeLayer)
     try {
-      await mkdir(directory, { recursive: true })
+      await makeFolder(directory)
       await config.onSpawned?.(planned)
       await createOverlay(layer, {
         virtualBytes: FAKE_DISK_BYTES,

@@ -74,7 +74,7 @@ export class FakeMachine implements Machine {
   async inspect(): Promise<MachineInspection> {
     this.meet('inspect')
     const layer = await stat(path.join(this.handle.layersDirectory, this.handle.activeLayer))
-    return { isRunning: !this.isPaused, privateBytes: PAGE_BYTES, cpuMs: 0, activeLayerBytes: layer.blocks * 512 }
+    return { isRunning: !this.isPaused, waitsForDisk: false, privateBytes: PAGE_BYTES, cpuMs: 0, activeLayerBytes: layer.blocks * 512 }
   }
 
   async destroy(): Promise<void> {

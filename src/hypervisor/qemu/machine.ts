@@ -119,6 +119,7 @@ export class QemuMachine implements Machine {
     if (cpuMs === null) throw this.gone()
     return {
       isRunning: status.status === 'running',
+      waitsForDisk: status.status === 'io-error',
       privateBytes: await readPrivateBytes(identity.pid),
       cpuMs,
       activeLayerBytes: layer.blocks * 512,

@@ -13,6 +13,7 @@ import { createMachineId } from '../../model/ids.js'
 import { DEFAULT_PROCESSES_MAX } from '../../model/machine-shape.js'
 import { writeFileAtomic } from '../../util/atomic-write.js'
 import { CleanupStack } from '../../util/cleanup.js'
+import { makeFolder } from '../../util/make-folder.js'
 import type { BootImage, Machine } from '../driver.js'
 import { TCG_CPU_MODEL } from './command-line.js'
 import { readProcessor } from './processor.js'
@@ -91,7 +92,7 @@ async function bootAndClone(config: ProbeConfig, image: BootImage, host: HostSet
   const layersDirectory = path.join(root, 'layers')
   const saved = path.join(root, 'saved')
   undo.defer('remove the folder of the probe', () => rm(root, { recursive: true, force: true }))
-  await mkdir(layersDirectory, { recursive: true })
+  await makeFolder(layersDirectory)
   await mkdir(saved)
   const place = (id = createMachineId()) => ({ id, directory: path.join(root, id), layersDirectory })
   const shape = { memoryMib: PROBE_MEMORY_MIB, cpus: 1, network: 'none', diskMib: null, processesMax: DEFAULT_PROCESSES_MAX } as const

@@ -4,12 +4,13 @@
  * Owns: the order of the steps and undoing them. The caller's record is written before the process is
  * started and again before the guest can run, so that a crash at any point leaves a trace to reap by.
  */
-import { link, mkdir, realpath, rm } from 'node:fs/promises'
+import { link, realpath, rm } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Kosa8Error, toKosa8Error } from '../../errors/kosa8-error.js'
 import { CleanupStack } from '../../util/cleanup.js'
 import { extentsFileOf } from '../../util/extents.js'
+import { makeFolder } from '../../util/make-folder.js'
 import type { BootConfig, Fingerprint, MachineHandle, MachineSnapshot, RestoreConfig } from '../driver.js'
 import { buildCommandLine, type Acceleration } from './command-line.js'
 import { QemuMachine } from './machine.js'
@@ -52,7 +53,7 @@ async function startMachine(config: StartConfig, host: HostSettings): Promise<Qe
   const undo = new CleanupStack()
   try {
     undo.defer('remove the directory', () => rm(config.directory, { recursive: true, force: true }))
-    await mkdir(config.directory, { recursive: true, mode: 0o700 })
+    await makeFolder(config.directory, 0o700)
     const planned = await planHandle(config)
     await config.onSpawned?.(planned)
     undo.defer('remove the overlay', () => removeLayer(config.layersDirectory, planned.activeLayer))
