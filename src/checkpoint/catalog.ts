@@ -160,9 +160,9 @@ export class CheckpointCatalog {
   /**
    * Removes layers no checkpoint and no machine needs.
    * @param machines every machine of this host, those being started included
-   * @param isQuiet nobody is starting a machine or taking a checkpoint now, so that young layers need not be spared
+   * @param quietAt a moment at which nobody was starting a machine or taking a checkpoint: layers of before need not be spared; milliseconds
    */
-  async collectGarbage(machines: readonly MachineHandle[], { isQuiet = false } = {}): Promise<string[]> {
+  async collectGarbage(machines: readonly MachineHandle[], { quietAt }: { quietAt?: number | undefined } = {}): Promise<string[]> {
     const needed = new Set<string>()
     for (const sandbox of await namesIn(this.folders.checkpoints)) {
       for (const id of await namesIn(path.join(this.folders.checkpoints, sandbox))) {
@@ -178,7 +178,7 @@ export class CheckpointCatalog {
       const isMade = await stat(path.join(this.folders.layers, activeLayer)).then(() => true, () => false)
       if (parent !== null && !isMade) needed.add(parent.diskLayer)
     }
-    const removed = await collectLayers(this.folders.layers, needed, { isQuiet })
+    const removed = await collectLayers(this.folders.layers, needed, { quietAt })
     for (const name of removed) this.knownLayers.delete(name)
     return removed
   }

@@ -16,8 +16,8 @@ const CHAIN_MAX = 1_000
 
 /** What the grace of young layers does not hold for. */
 export interface LayerCollection {
-  /** True: nobody is starting a machine, so that no layer is about to be noted. */
-  isQuiet?: boolean
+  /** A moment at which nobody was starting a machine: what is older is not about to be noted. Wall clock, milliseconds. */
+  quietAt?: number | undefined
   /** Wall clock, milliseconds. */
   now?: () => number
 }
@@ -28,7 +28,7 @@ export interface LayerCollection {
  * @returns the names of those removed.
  */
 export async function collectLayers(
-  folder: string, needed: ReadonlySet<string>, { isQuiet = false, now = Date.now }: LayerCollection = {},
+  folder: string, needed: ReadonlySet<string>, { quietAt = 0, now = Date.now }: LayerCollection = {},
 ): Promise<string[]> {
   const live = new Set<string>()
   for (const name of needed) await addChain(folder, name, live)
@@ -39,7 +39,7 @@ export async function collectLayers(
     const found = await stat(file).catch(() => null)
     if (found === null) continue
     const isFrozen = (found.mode & 0o222) === 0
-    if (!isQuiet && !isFrozen && now() - found.ctimeMs < GRACE_MS) continue
+    if (!isFrozen && found.ctimeMs >= quietAt && now() - found.ctimeMs < GRACE_MS) continue
     await rm(file, { force: true })
     removed.push(name)
   }

@@ -133,7 +133,7 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
   stop.abort()
   if (isIdle) {
     await worker.stop()
-    await sandboxes.checkpoints.collectGarbage({ isQuiet: true })
+    await sandboxes.checkpoints.collectGarbage({ quietAt: Date.now() })
     if (settings.redisUrl === null) await stopRedis(redis)
   }
   sandboxes.machines.detachAll()

@@ -117,7 +117,7 @@ export class SandboxCheckpoints {
   }
 
   /** Removes layers and leftovers that nothing refers to; nothing while it is not known what every machine writes to. */
-  async collectGarbage(options: { isQuiet?: boolean } = {}): Promise<void> {
+  async collectGarbage(options: { quietAt?: number | undefined } = {}): Promise<void> {
     const inUse = await this.machines.handles()
     if (inUse !== null) await this.parts.catalog.collectGarbage(inUse, options)
   }

@@ -187,6 +187,11 @@ export class SandboxMachines {
     this.searches.set(name, search)
   }
 
+  /** Settles once no machine is being looked for any more. */
+  async allAnswered(): Promise<void> {
+    await Promise.all([...this.searches.values()].map(({ ended }) => ended))
+  }
+
   /** Waits until none of these sandboxes is being looked for any more, at most so long. */
   private async waitForAnswer(names: readonly SandboxName[], ms: number): Promise<void> {
     const searches = names.map((name) => this.searches.get(name)?.ended).filter((ended) => ended !== undefined)

@@ -254,10 +254,14 @@ export class Sandboxes {
    * @param isAlone no worker is alive, so that nothing half made can still be somebody's
    */
   async recover(reservations: readonly Reservation[], { isAlone }: { isAlone: boolean }): Promise<void> {
+    const quietAt = isAlone ? Date.now() : undefined
     await this.machines.recover(reservations)
     if (isAlone) await this.parts.catalog.removeUnfinished()
     await this.forgetUnfinished()
-    await this.checkpoints.collectGarbage({ isQuiet: isAlone })
+    await this.checkpoints.collectGarbage({ quietAt })
+    // While a machine has not answered nothing is collected.
+    void this.machines.allAnswered().then(() => this.checkpoints.collectGarbage({ quietAt }))
+      .catch((error: unknown) => this.parts.onError('layers nobody needs could not be removed', error))
   }
 
   /** A sandbox with neither a machine nor a checkpoint was never finished, or has nothing left to go back to. */

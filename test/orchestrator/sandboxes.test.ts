@@ -1,4 +1,5 @@
 /** Named sandboxes over fake machines: what a clone takes over, and that nothing starts without memory. */
+import { existsSync } from 'node:fs'
 import { chmod, mkdir, rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
@@ -185,12 +186,17 @@ describe('the next daemon', () => {
     await sandboxes.recover(ledger.status().reservations, { isAlone: true })
   }
 
-  it('finds a machine that answers late, and does not need to be started again for it', async () => {
+  it('finds a machine that answers late, and removes only then what nothing refers to', async () => {
     const { machine } = await create()
-    for (let n = 0; n < 3; n += 1) home.driver.script.failNext('recover')
+    for (let n = 0; n < 4; n += 1) home.driver.script.failNext('recover')
+    const orphan = path.join(home.paths.layers, 'orphan.qcow2')
+    await writeFile(orphan, '')
     await restart()
+    expect(sandboxes.machines.stateOf(name('source'))).toBe('unreachable')
+    expect(existsSync(orphan)).toBe(true)
     expect((await sandboxes.machines.of(name('source'))).machine.handle.id).toBe(machine.handle.id)
     expect({ machines: await machineCount(), reserved: reservedMib() }).toEqual({ machines: 1, reserved: SHAPE.memoryMib })
+    await expect.poll(() => existsSync(orphan)).toBe(false)
   })
 
   it('serves while a machine does not answer, says so, and ends that machine when its sandbox is rewound', async () => {
