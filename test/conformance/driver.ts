@@ -7,6 +7,7 @@ import { readdir, readFile, rm } from 'node:fs/promises'
 import path from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import type { BootImage, Driver, MachineHandle, MachineSnapshot } from '../../src/hypervisor/driver.js'
+import type { MachineId } from '../../src/model/ids.js'
 import { ask, readValues, writeValues } from './value-client.js'
 import { SHAPE, Workbench } from './workbench.js'
 
@@ -252,6 +253,13 @@ export function describeDriver(name: string, makeSubject: () => Promise<Subject>
         expect(await bench.driver.recover(handle)).toBeNull()
       }
       expect(await bench.layers()).toEqual([])
+    })
+
+    it('reaps one whose owner was killed before it could be started', async () => {
+      const { handle } = await bench.machine()
+      const directory = path.join(path.dirname(handle.directory), 'never-started')
+      await bench.driver.reap({ ...handle, id: 'never-started' as MachineId, directory, activeLayer: '', pid: 0, pidStartTicks: 0 })
+      expect(await bench.layers()).toEqual([handle.activeLayer])
     })
 
     it('spares a layer that has become part of a snapshot when it reaps by an old handle', async () => {

@@ -82,8 +82,8 @@ export class FakeDriver implements Driver {
       || (handle.pid === 0 && one.handle.id === handle.id))
     if (machine !== undefined) return machine.destroy()
     const layer = path.join(handle.layersDirectory, path.basename(handle.activeLayer))
-    const mode = await stat(layer).then((found) => found.mode, () => 0)
-    if ((mode & 0o222) !== 0) await rm(layer, { force: true })
+    const found = await stat(layer).catch(() => null)
+    if (found?.isFile() === true && (found.mode & 0o222) !== 0) await rm(layer, { force: true })
     await rm(handle.directory, { recursive: true, force: true })
   }
 

@@ -37,10 +37,10 @@ export async function freezeLayer(layersDirectory: string, name: string): Promis
   await chmod(path.join(layersDirectory, name), 0o444)
 }
 
-/** Removes a layer that only its machine used; a frozen one stays. */
+/** Removes a layer that only its machine used; a frozen one stays. An empty name is of a machine that never had one. */
 export async function removeLayer(layersDirectory: string, name: string): Promise<void> {
   const file = path.join(layersDirectory, path.basename(name))
   const found = await stat(file).catch(() => null)
-  if (found === null || (found.mode & 0o222) === 0) return
+  if (found?.isFile() !== true || (found.mode & 0o222) === 0) return
   await rm(file, { force: true })
 }
