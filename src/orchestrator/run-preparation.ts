@@ -20,7 +20,7 @@ import type { Base, RunPlan } from '../model/run.js'
 import type { RunRequest } from '../protocol/runs.js'
 import type { Sandbox } from '../sandbox/sandbox.js'
 import { CleanupStack } from '../util/cleanup.js'
-import { describeDiskFull, readFreeSpace } from '../util/disk-space.js'
+import { requireFreeSpace } from '../util/disk-space.js'
 import { createGuestWorkspace, exitStatusOf, WORKSPACE_PATH } from './guest-workspace.js'
 import { START_DISK_BYTES, type Sandboxes } from './sandboxes.js'
 import { unattendedEnvironment } from './strategy-run.js'
@@ -60,9 +60,9 @@ type Start = Pick<RunPlan, 'sandbox' | 'sandboxIsOwned' | 'egress' | 'checkpoint
  */
 export async function requireRoomForRun(home: string, machine: RunRequest['machine']): Promise<void> {
   const checkpointBytes = machine === null ? 0 : Math.min(BOOTED_BYTES_MIN, machine.memoryMib * MIB / 4)
-  const neededBytes = START_DISK_BYTES + checkpointBytes
-  if ((await readFreeSpace(home)).bytes >= neededBytes) return
-  throw await describeDiskFull({ what: 'a run', folder: home, neededBytes, isLeast: true, kept: 'nothing was begun' })
+  await requireFreeSpace({
+    what: 'a run', folder: home, neededBytes: START_DISK_BYTES + checkpointBytes, isLeast: true, kept: 'nothing was begun',
+  })
 }
 
 /** @throws whatever went wrong; then nothing of the run is left but what the store knows. */

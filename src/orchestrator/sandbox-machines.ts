@@ -187,7 +187,12 @@ export class SandboxMachines {
     this.searches.set(name, search)
   }
 
-  /** Settles once no machine is being looked for any more. */
+  /** No machine is being looked for any more. */
+  get areAllFound(): boolean {
+    return this.searches.size === 0
+  }
+
+  /** Settles once that is so. */
   async allAnswered(): Promise<void> {
     await Promise.all([...this.searches.values()].map(({ ended }) => ended))
   }
@@ -210,7 +215,7 @@ export class SandboxMachines {
 
   /** Every machine there is, with the layers it writes to; null while one has not answered: its journal may be of before a snapshot. */
   async handles(): Promise<MachineHandle[] | null> {
-    if (this.searches.size > 0) return null
+    if (!this.areAllFound) return null
     const journalled = (await this.parts.machines.list()).map(({ handle }) => handle).filter((handle) => handle !== null)
     return [...journalled, ...[...this.live.values()].map(({ sandbox }) => sandbox.machine.handle)]
   }

@@ -20,7 +20,7 @@ import type { Reservation } from '../model/reservation.js'
 import type { Sandbox } from '../sandbox/sandbox.js'
 import type { SandboxRecord } from '../store/sandbox-store.js'
 import { CleanupStack } from '../util/cleanup.js'
-import { describeDiskFull, readFreeSpace, tellDiskFull } from '../util/disk-space.js'
+import { requireFreeSpace, tellDiskFull } from '../util/disk-space.js'
 import { trustHostCertificates } from './host-certificates.js'
 import { SandboxCheckpoints } from './sandbox-checkpoints.js'
 import { SandboxMachines } from './sandbox-machines.js'
@@ -127,7 +127,7 @@ export class Sandboxes {
     const { name } = record
     const cleanup = new CleanupStack()
     try {
-      await this.requireRoom(name)
+      await requireFreeSpace({ what: `sandbox ${name}`, folder: paths.home, neededBytes: START_DISK_BYTES, isLeast: true, kept: 'nothing was begun' })
       await store.create(record)
       return await this.machines.whileStarting(name, async () => {
         cleanup.defer('forget the sandbox', () => this.forget(name))
@@ -258,10 +258,10 @@ export class Sandboxes {
     await this.machines.recover(reservations)
     if (isAlone) await this.parts.catalog.removeUnfinished()
     await this.forgetUnfinished()
-    await this.checkpoints.collectGarbage({ quietAt })
+    const collect = (): Promise<void> => this.checkpoints.collectGarbage({ quietAt })
+    if (this.machines.areAllFound) await collect()
     // While a machine has not answered nothing is collected.
-    void this.machines.allAnswered().then(() => this.checkpoints.collectGarbage({ quietAt }))
-      .catch((error: unknown) => this.parts.onError('layers nobody needs could not be removed', error))
+    else void this.machines.allAnswered().then(collect).catch((error: unknown) => this.parts.onError('layers nobody needs could not be removed', error))
   }
 
   /** A sandbox with neither a machine nor a checkpoint was never finished, or has nothing left to go back to. */
@@ -277,13 +277,6 @@ export class Sandboxes {
   private async forget(name: SandboxName): Promise<void> {
     await this.parts.store.remove(name)
     this.parts.gateways.forget(name)
-  }
-
-  /** @throws DISK_FULL when a machine could not even start. */
-  private async requireRoom(name: SandboxName): Promise<void> {
-    const folder = this.parts.paths.home
-    if ((await readFreeSpace(folder)).bytes >= START_DISK_BYTES) return
-    throw await describeDiskFull({ what: `sandbox ${name}`, folder, neededBytes: START_DISK_BYTES, isLeast: true, kept: 'nothing was begun' })
   }
 
   private now(): string {

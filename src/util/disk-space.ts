@@ -47,6 +47,11 @@ export interface DiskNeed {
   kept: string
 }
 
+/** @throws DISK_FULL when there is less than that */
+export async function requireFreeSpace(need: DiskNeed): Promise<void> {
+  if ((await readFreeSpace(need.folder)).bytes < need.neededBytes) throw await describeDiskFull(need)
+}
+
 /** The error for a disk that has not enough room. */
 export async function describeDiskFull(need: DiskNeed, cause?: unknown): Promise<Kosa8Error> {
   const free = await readFreeSpace(need.folder)

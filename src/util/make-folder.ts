@@ -10,14 +10,17 @@ import path from 'node:path'
 /** Makes `folder`, and those above it that are missing, each with `mode`; nothing happens when it is there. */
 export async function makeFolder(folder: string, mode = 0o777): Promise<void> {
   try {
-    await mkdir(folder, mode)
+    await makeOne(folder, mode)
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException
-    if (code === 'ENOENT') {
-      await makeFolder(path.dirname(folder), mode)
-      await makeFolder(folder, mode)
-    } else if (code !== 'EEXIST' || !(await stat(folder)).isDirectory()) {
-      throw error
-    }
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
+    await makeFolder(path.dirname(folder), mode)
+    // Once more and not again and again: below /proc a folder cannot be made and yet lacks none above it.
+    await makeOne(folder, mode)
   }
+}
+
+async function makeOne(folder: string, mode: number): Promise<void> {
+  await mkdir(folder, mode).catch(async (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EEXIST' || !(await stat(folder)).isDirectory()) throw error
+  })
 }

@@ -18,4 +18,8 @@ describe('a folder that is made', () => {
     await expect(makeFolder(file)).rejects.toMatchObject({ code: 'EEXIST' })
     await expect(makeFolder(path.join(file, 'below'))).rejects.toMatchObject({ code: 'ENOTDIR' })
   })
+
+  it('is given up where nothing can be made, although nothing above it is missing', async () => {
+    await expect(makeFolder('/proc/kosa8/below')).rejects.toMatchObject({ code: 'ENOENT' })
+  })
 })

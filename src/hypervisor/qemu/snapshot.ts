@@ -8,7 +8,7 @@
 import { chmod, open, rm } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error, toKosa8Error } from '../../errors/kosa8-error.js'
-import { describeDiskFull, DISK_MARGIN_BYTES, readFreeSpace } from '../../util/disk-space.js'
+import { describeDiskFull, DISK_MARGIN_BYTES, readFreeSpace, requireFreeSpace } from '../../util/disk-space.js'
 import { extentsFileOf, PAGE_BYTES, type Extent } from '../../util/extents.js'
 import type { MachineHandle, SnapshotHooks } from '../driver.js'
 import { DISK_ID } from './command-line.js'
@@ -88,8 +88,7 @@ async function copyBase(task: SnapshotTask, memoryFile: string, onNeeded: (bytes
   const privateBytes = await Promise.resolve().then(() => pages.countBytes()).finally(() => pages.close())
   const neededBytes = (isShared ? 0 : baseBytes) + privateBytes + DISK_MARGIN_BYTES
   onNeeded(neededBytes)
-  const free = await readFreeSpace(directory)
-  if (free.bytes < neededBytes) throw await describeDiskFull({ what: 'the snapshot', folder: directory, neededBytes, kept: 'the machine goes on' })
+  await requireFreeSpace({ what: 'the snapshot', folder: directory, neededBytes, kept: 'the machine goes on' })
   if (!isShared) await copyMemoryFile(handle.memoryFile, memoryFile, memoryBytesOf(handle))
 }
 
