@@ -17,8 +17,8 @@ function createHost(settings: Settings): CliHost {
     stdin: process.stdin,
     terminals: { stdin: process.stdin.isTTY, stdout: process.stdout.isTTY, stderr: process.stderr.isTTY },
     terminalSize: () => ({
-      columns: process.stdout.columns ?? process.stderr.columns ?? DEFAULT_COLUMNS,
-      rows: process.stdout.rows ?? process.stderr.rows ?? DEFAULT_ROWS,
+      columns: firstKnown(process.stdout.columns, process.stderr.columns) ?? DEFAULT_COLUMNS,
+      rows: firstKnown(process.stdout.rows, process.stderr.rows) ?? DEFAULT_ROWS,
     }),
     onResize: (handler) => {
       process.stdout.on('resize', handler)
@@ -32,6 +32,11 @@ function createHost(settings: Settings): CliHost {
       return () => { for (const signal of STOP_SIGNALS) process.off(signal, handler) }
     },
   }
+}
+
+/** A terminal whose size nobody has set, as one that a program made, says 0; what is no terminal says nothing. */
+function firstKnown(...sizes: (number | undefined)[]): number | undefined {
+  return sizes.find((size) => size !== undefined && size > 0)
 }
 
 /** Whoever reads our output may stop reading: that ends the output, not the command. */

@@ -4,6 +4,8 @@
 import { readdir } from 'node:fs/promises'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { Kosa8Client, MemoryCheckpointStore, type FileCheckpointStore, type SandboxHandle } from '../../src/sdk/index.js'
+import { findPackageRoot } from '../../src/util/package-root.js'
+import { runProgram } from '../../src/util/spawn.js'
 import { Kosa8 } from '../helpers/kosa8.js'
 
 /** A counter that lives in a shell's variable alone. */
@@ -104,6 +106,12 @@ describe('a sandbox', () => {
     await ticksAfter(await tick())
     for (const { sandbox } of clones) await sandbox?.delete()
     expect(await readdir(`${kosa8.paths.checkpoints}/db`)).toEqual(['db-ckpt-1'])
+  })
+
+  it('opens a shell in a terminal whose size nobody has set', async () => {
+    const command = `${process.execPath} ${findPackageRoot()}/dist/src/cli/main.js shell db`
+    const { code, stdout } = await runProgram('script', ['-qec', command, '/dev/null'], { env: kosa8.env, stdin: 'stty size\nexit 3\n' })
+    expect({ code, said: stdout.toString() }).toEqual({ code: 3, said: expect.stringContaining('24 100') as string })
   })
 
   it('takes folders in and gives them back unchanged', async () => {
