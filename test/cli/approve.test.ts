@@ -54,6 +54,22 @@ describe('kosa8 approve', () => {
     }
   })
 
+  it('is for one sandbox: of several each asks for its own, and an id with several names is refused before any goes', async () => {
+    const { type } = await serveGuarded()
+    await type(['create', 'db', '--approvals', 'approval.pem.pub'])
+    await type(['create', 'free'])
+    const { status, stdout, stderr } = await type(['rm', 'web', 'db', 'free'])
+    expect({ status, stdout }).toEqual({ status: 2, stdout: 'removed free\n' })
+    const ids = [...stderr.matchAll(/^kosa8: removing (?:web|db) failed: .*request ([0-9a-f]{16}) waits.*\nhint: .*kosa8 rm (?:web|db) --approval/gm)].map(([, id]) => id as string)
+    expect(ids).toHaveLength(2)
+    await type(['approve', ids[0] as string, '-y'])
+    expect(await type(['rm', 'web', 'db', '--approval', ids[0] as string])).toEqual({
+      status: 2, stdout: '',
+      stderr: 'kosa8: --approval is for one sandbox, and several are named\nhint: an approval is for one act: remove that sandbox by itself\n',
+    })
+    expect((await type(['rm', 'web', '--approval', ids[0] as string])).stdout).toBe('removed web\n')
+  })
+
   it('approves nothing without a yes, and refuses with --deny', async () => {
     const { type, id } = await serveGuarded()
     expect(await type(['approve', id])).toMatchObject({ status: 1, stderr: 'nothing was approved\n' })

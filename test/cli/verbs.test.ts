@@ -1,6 +1,7 @@
 import { mkdir, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { Kosa8Error } from '../../src/errors/kosa8-error.js'
 import { MEMORY_MIB_MIN } from '../../src/protocol/sandboxes.js'
 import { RUN_ID } from '../daemon-server/memory-services.js'
 import { serveHome, settingsOf, temporaryFolder, type ServedHome } from '../daemon-server/serve.js'
@@ -125,6 +126,35 @@ describe('sandboxes', () => {
     expect((await type('ls')).stdout).toMatch(/db +running +base +512 MiB +40 MiB +1 +8 GiB +4096 +deny/)
     expect((await type('rm db')).stdout).toBe('removed db\n')
     expect((await type('ls --json')).stdout).toBe('[]\n')
+  })
+
+  it('are removed several at once, and one that cannot be removed does not keep the others', async () => {
+    const { type } = await serveRun()
+    for (const name of ['a', 'b', 'c']) await type(`create ${name}`)
+    expect(await type('rm a nosuch b Not/A/Name a')).toEqual({
+      status: 2, stdout: 'removed a\nremoved b\n',
+      stderr: 'kosa8: removing nosuch failed: there is no sandbox nosuch\nhint: see `kosa8 ls`\n'
+        + 'kosa8: removing Not/A/Name failed: "Not/A/Name": use 1 to 40 lower-case letters, digits and dashes\n',
+    })
+    expect((await type('ls')).stdout).toMatch(/^name .*\nc .*\n$/)
+    await type('create d')
+    expect(await type('rm c d')).toEqual({ status: 0, stdout: 'removed c\nremoved d\n', stderr: '' })
+  })
+
+  it('are removed with one document: as ever for one name, and for several with what failed', async () => {
+    const { type, services } = await serveRun()
+    for (const name of ['a', 'b', 'c']) await type(`create ${name}`)
+    expect(JSON.parse((await type('rm --json c')).stdout)).toEqual({ ok: true, name: 'c' })
+    services.sandboxes.deleteFailures.set('b', new Kosa8Error('GUEST_UNREACHABLE', 'it hangs', { hint: 'wait' }))
+    const { status, stdout, stderr } = await type('rm --json a nosuch b')
+    expect({ status, stderr }).toEqual({ status: 3, stderr: '' })
+    expect(JSON.parse(stdout)).toEqual({
+      ok: false, removed: ['a'],
+      failed: [
+        { name: 'nosuch', error: { code: 'SANDBOX_UNKNOWN', message: 'there is no sandbox nosuch', hint: 'see `kosa8 ls`' } },
+        { name: 'b', error: { code: 'GUEST_UNREACHABLE', message: 'it hangs', hint: 'wait' } },
+      ],
+    })
   })
 
   it('show what they may reach and what was blocked, and are told otherwise', async () => {

@@ -63,6 +63,8 @@ export class MemorySandboxes implements SandboxService {
   createWasAborted = false
   /** Time of the snapshots that are taken. */
   now: () => string = () => new Date().toISOString()
+  /** What removing a sandbox fails with, by name. */
+  readonly deleteFailures = new Map<string, Kosa8Error>()
   /** What a restore fails with, and what has become of the sandbox then. */
   restoreFailure: Kosa8Error | null = null
   stateAfterFailure: SandboxDescription['state'] = 'gone'
@@ -88,7 +90,13 @@ export class MemorySandboxes implements SandboxService {
 
   async list() { return [...this.all.values()].map(({ description }) => description) }
   async get(name: string) { return this.find(name).description }
-  async delete(name: string) { this.find(name); this.all.delete(name); this.keys.delete(name) }
+  async delete(name: string) {
+    this.find(name)
+    const failure = this.deleteFailures.get(name)
+    if (failure !== undefined) throw failure
+    this.all.delete(name)
+    this.keys.delete(name)
+  }
 
   async setEgress(name: string, egress: string) {
     this.find(name).description.egress = egress
