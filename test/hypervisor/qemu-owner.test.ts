@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs'
-import { rm } from 'node:fs/promises'
+import { chmod, rm, stat } from 'node:fs/promises'
 import { once } from 'node:events'
 import path from 'node:path'
 import { createInterface } from 'node:readline'
@@ -51,6 +51,17 @@ describe('a QEMU machine whose owner is killed with SIGKILL', () => {
     await machine.destroy()
     expect(await isAlive({ pid: handle.pid, startTicks: handle.pidStartTicks })).toBe(false)
     expect(await machine.exited).toMatchObject({ expected: true })
+  })
+
+  it('is found with the layer below its active one frozen, also when its owner was killed between the two', async () => {
+    const machine = await bench.machine()
+    const staleHandle = machine.handle
+    const { snapshot } = await machine.snapshot(await bench.snapshotDirectory())
+    const lower = path.join(staleHandle.layersDirectory, snapshot.diskLayer)
+    await chmod(lower, 0o644) // as it was when the disk had just been switched
+    machine.detach()
+    bench.keep(await subject.driver.recover(staleHandle) ?? machine)
+    expect((await stat(lower)).mode & 0o222).toBe(0)
   })
 
   it('is reaped even when only its directory was ever stored', async () => {

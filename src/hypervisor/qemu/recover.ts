@@ -10,7 +10,7 @@ import { z } from 'zod'
 import type { Fingerprint, MachineHandle } from '../driver.js'
 import { DISK_ID } from './command-line.js'
 import { QemuMachine } from './machine.js'
-import { removeLayer } from './overlay.js'
+import { freezeLowerLayer, removeLayer } from './overlay.js'
 import { adoptProcess, MACHINE_FILE } from './process.js'
 import { findProcess, isAlive, killProcess, type ProcessIdentity } from './process-table.js'
 import { QmpClient } from './qmp/client.js'
@@ -39,6 +39,7 @@ export async function recoverMachine(handle: MachineHandle, fingerprint: Fingerp
     return null
   }
   const found = { ...handle, pid: identity.pid, pidStartTicks: identity.startTicks, activeLayer: await askActiveLayer(qmp) }
+  await freezeLowerLayer(found)
   const itsOwn = await fingerprintOf(identity.pid, fingerprint)
   return new QemuMachine({ handle: found, process: child, qmp, fingerprint: itsOwn, isPaused: status !== 'running' })
 }
