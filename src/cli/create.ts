@@ -7,6 +7,7 @@ import type { CreateSandboxOptions } from '../sdk/client.js'
 import { readSandboxDefaults } from '../sdk/sandbox-defaults.js'
 import type { CommandTools } from './host.js'
 import { diskOption, EGRESS_HELP, egressOption, memoryOption, processesOption, wholeNumberOption } from './options.js'
+import { withSteps } from './step-progress.js'
 import { defineVerb, type Cli, type CommonOptions } from './verb.js'
 
 interface CreateOptions extends CommonOptions {
@@ -38,7 +39,7 @@ export function addCreate(cli: Cli, program: Command): void {
 
 async function create({ client, host, output }: CommandTools, [name]: string[], options: CreateOptions): Promise<number> {
   const wanted = { name: name as string, ...await readSandboxDefaults(options.repo, host.cwd), ...flagsOf(options), ...await readApprovals(options.approvals, host.cwd) }
-  const sandbox = await client.createSandbox(wanted)
+  const sandbox = await withSteps(host, `making sandbox ${wanted.name}`, (onStep) => client.createSandbox(wanted, { onStep }))
   if (options.json === true) output.printJson(sandbox)
   else output.print(`${sandbox.name} is ${sandbox.state} (${sandbox.image}, ${sandbox.memoryMib} MiB, egress ${sandbox.egress}${sandbox.approvals === null ? '' : `, approvals by ${sandbox.approvals}`})`)
   return 0

@@ -4,9 +4,8 @@
  */
 import type { RunEvent } from '../model/run.js'
 import { renderProgressLine } from '../report/progress-line.js'
-import { fitWidth } from '../report/table.js'
-import { makeVisible } from '../report/visible.js'
 import type { CliHost } from './host.js'
+import { LiveLines, tellSeconds } from './live-lines.js'
 
 /** Shows events as they come. */
 export interface Progress {
@@ -42,12 +41,13 @@ interface TrialLine {
 class ProgressBlock implements Progress {
   private readonly trials = new Map<string, TrialLine>()
   private headline = ''
-  private drawnLines = 0
+  private readonly lines: LiveLines
   private isDirty = false
   private readonly timer: NodeJS.Timeout
   private readonly startedAt = performance.now()
 
   constructor(private readonly host: CliHost) {
+    this.lines = new LiveLines(host)
     this.timer = setInterval(() => this.draw(), TICK_MS)
     this.timer.unref()
   }
@@ -62,7 +62,7 @@ class ProgressBlock implements Progress {
 
   end(): void {
     clearInterval(this.timer)
-    this.erase()
+    this.lines.erase()
     this.isDirty = false
   }
 
@@ -82,27 +82,19 @@ class ProgressBlock implements Progress {
 
   private draw(): void {
     this.isDirty = false
-    const { columns, rows } = this.host.terminalSize()
-    const room = Math.max(1, rows - ROWS_LEFT_FREE)
+    const room = Math.max(1, this.host.terminalSize().rows - ROWS_LEFT_FREE)
     const all = [...this.trials.values()]
     const shown = all.length <= room ? all : byInterest(all).slice(0, room - 1)
     const width = Math.max(0, ...shown.map(({ name }) => name.length))
-    const lines = [`${this.headline}  (${seconds(this.startedAt)})`, ...shown.map((trial) => tellTrial(trial, width))]
+    const lines = [`${this.headline}  (${tellSeconds(this.startedAt)})`, ...shown.map((trial) => tellTrial(trial, width))]
     if (shown.length < all.length) lines.push(`  … and ${all.length - shown.length} more`)
-    this.erase()
-    this.host.stderr.write(lines.map((line) => `${fitWidth(makeVisible(line), columns - 1)}\n`).join(''))
-    this.drawnLines = lines.length
-  }
-
-  private erase(): void {
-    if (this.drawnLines > 0) this.host.stderr.write(`\u001b[${this.drawnLines}A\u001b[J`)
-    this.drawnLines = 0
+    this.lines.draw(lines)
   }
 }
 
 function tellTrial({ name, phase, message, since }: TrialLine, width: number): string {
   const isOver = ENDED.has(phase)
-  return `  ${name.padEnd(width)}  ${phase.padEnd(10)} ${isOver ? '' : seconds(since)}  ${message}`.trimEnd()
+  return `  ${name.padEnd(width)}  ${phase.padEnd(10)} ${isOver ? '' : tellSeconds(since)}  ${message}`.trimEnd()
 }
 
 const ENDED = new Set(['done', 'completed', 'failed', 'timedOut', 'cancelled', 'error'])
@@ -111,8 +103,4 @@ const ENDED = new Set(['done', 'completed', 'failed', 'timedOut', 'cancelled', '
 function byInterest(trials: TrialLine[]): TrialLine[] {
   const rank = ({ phase }: TrialLine): number => (ENDED.has(phase) ? 2 : phase === 'queued' ? 1 : 0)
   return [...trials].sort((a, b) => rank(a) - rank(b))
-}
-
-function seconds(since: number): string {
-  return `${Math.round((performance.now() - since) / 1000)} s`
 }

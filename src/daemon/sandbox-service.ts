@@ -15,7 +15,7 @@ import type { CheckpointId, SandboxName } from '../model/ids.js'
 import { networkEnvironment } from '../orchestrator/host-certificates.js'
 import { unattendedEnvironment } from '../orchestrator/strategy-run.js'
 import { WORKSPACE_PATH } from '../orchestrator/guest-workspace.js'
-import { uploadRepository } from '../orchestrator/run-preparation.js'
+import { uploadRepository, type UploadReport } from '../orchestrator/run-preparation.js'
 import type { SandboxRepository } from '../orchestrator/sandbox-parts.js'
 import type { Sandboxes } from '../orchestrator/sandboxes.js'
 import type {
@@ -36,7 +36,7 @@ export class SandboxCalls implements SandboxService {
     const { name, approvals, ...machine } = request
     const repository = request.repository === undefined ? null : await openRepository(request.repository)
     const key = approvals === undefined ? {} : { approvals: normalisePublicKey(approvals) }
-    const content = repository === null ? {} : { fill: (sandbox: Sandbox) => fill(sandbox, repository, signal) }
+    const content = repository === null ? {} : { fill: (sandbox: Sandbox, onProgress: (step: string) => void) => fill(sandbox, repository, { onProgress, signal }) }
     await this.sandboxes.create({ ...machine, name, ...key, ...content, signal })
     return this.get(name)
   }
@@ -112,7 +112,7 @@ export class SandboxCalls implements SandboxService {
       name: record.name, image: record.image, memoryMib: record.shape.memoryMib, cpus: record.shape.cpus,
       egress: record.egress, blocked: this.sandboxes.blockedOf(record.name),
       diskMib: record.shape.diskMib, processesMax: record.shape.processesMax,
-      state, createdAt: record.createdAt, repository: record.repository?.hostPath ?? null,
+      state, step: this.sandboxes.machines.stepOf(record.name), createdAt: record.createdAt, repository: record.repository?.hostPath ?? null,
       approvals: record.approvals === null ? null : fingerprintOf(record.approvals), privateBytes: measured?.privateBytes ?? null,
     }
   }
@@ -124,9 +124,9 @@ function stateOf({ isRunning, waitsForDisk }: MachineInspection): SandboxDescrip
 }
 
 /** Puts a repository into the workspace: its commits, and what is not committed yet. */
-async function fill(sandbox: Sandbox, repository: Repository, signal: AbortSignal): Promise<SandboxRepository> {
-  const prepared = await prepareBase(repository, { includeUncommitted: true, signal })
-  await uploadRepository({ onProgress: () => undefined, signal }, sandbox, repository, prepared)
+async function fill(sandbox: Sandbox, repository: Repository, report: UploadReport): Promise<SandboxRepository> {
+  const prepared = await prepareBase(repository, { includeUncommitted: true, signal: report.signal })
+  await uploadRepository(report, sandbox, repository, prepared)
   return { hostPath: repository.topLevel, path: WORKSPACE_PATH, base: prepared.base }
 }
 

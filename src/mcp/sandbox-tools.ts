@@ -32,7 +32,7 @@ const create = defineTool({
     egress: egressSchema.optional().describe('what it may reach: `deny` (default) nothing, `allow` everything, or hosts over HTTP and HTTPS such as `registry.example,*.example.org`'),
     approvals: publicKeySchema.optional().describe('Ed25519 public key (PEM) of a person: rewinding, removing and changing egress then need their approval'),
   }),
-  run: async ({ client, cwd }, input, { signal }) => {
+  run: async ({ client, cwd }, input, { signal, reportProgress }) => {
     const { repository, memoryMib, image, cpus, diskMib, processesMax, egress, approvals } = input
     const sandbox = await client.createSandbox({
       name: input.name,
@@ -44,7 +44,7 @@ const create = defineTool({
       ...(processesMax === undefined ? {} : { maxProcesses: processesMax }),
       ...(egress === undefined ? {} : { egress }),
       ...(approvals === undefined ? {} : { approvals }),
-    }, signal)
+    }, { signal, onStep: reportProgress })
     return { text: tellSandbox(sandbox), content: { sandbox } }
   },
 })

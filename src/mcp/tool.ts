@@ -21,7 +21,7 @@ export interface ToolCall {
   /** Aborted when the caller cancels the call or has gone. */
   signal: AbortSignal
   /** Tells a caller who asked for it how far the work is. */
-  reportProgress(message: string): void
+  reportProgress: (message: string) => void
 }
 
 /** What a tool says: as text, and the same as plain data. Both are bounded by the tool. */

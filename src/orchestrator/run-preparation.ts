@@ -22,7 +22,7 @@ import type { Sandbox } from '../sandbox/sandbox.js'
 import { CleanupStack } from '../util/cleanup.js'
 import { requireFreeSpace } from '../util/disk-space.js'
 import { createGuestWorkspace, exitStatusOf, WORKSPACE_PATH } from './guest-workspace.js'
-import { START_DISK_BYTES, type Sandboxes } from './sandboxes.js'
+import { START_DISK_BYTES, tellBoot, type Sandboxes } from './sandboxes.js'
 import { unattendedEnvironment } from './strategy-run.js'
 
 const MIB = 1024 * 1024
@@ -95,7 +95,7 @@ async function startFromRepository(preparation: Preparation, repository: Reposit
   const prepared = await prepareBase(repository, { includeUncommitted: request.includeUncommitted, signal })
   const name = `run-${preparation.id.slice(-8)}` as SandboxName
   cleanup.defer('remove the run\'s sandbox', () => sandboxes.delete(name))
-  onProgress(`booting a machine (${machine.image}, ${machine.memoryMib} MiB)`)
+  onProgress(tellBoot(machine))
   const sandbox = await sandboxes.create({
     name, image: machine.image, memoryMib: machine.memoryMib, cpus: machine.cpus, egress: machine.egress,
     diskMib: machine.diskMib, processesMax: machine.processesMax,
@@ -126,15 +126,18 @@ async function fillSandbox(
   return captureBase(createGuestWorkspace(sandbox.session), repository, prepared.base, { run: preparation.id, signal })
 }
 
+/** Who is told how an upload goes on, one line per step, and may end it. */
+export type UploadReport = Pick<Preparation, 'onProgress' | 'signal'>
+
 /** Sends the repository's objects and lays out the working tree in the guest. */
 export async function uploadRepository(
-  parts: Pick<Preparation, 'onProgress' | 'signal'>, sandbox: Sandbox, repository: Repository, prepared: PreparedBase,
+  { onProgress, signal }: UploadReport, sandbox: Sandbox, repository: Repository, prepared: PreparedBase,
 ): Promise<void> {
   await requireTools(sandbox)
-  const pack = await packBase(repository, prepared, { signal: parts.signal })
+  const pack = await packBase(repository, prepared, { signal })
   try {
-    const progress = createUploadProgress(parts.onProgress)
-    await installWorkspace(createGuestWorkspace(sandbox.session), prepared, pack, { onProgress: progress, signal: parts.signal })
+    const progress = createUploadProgress(onProgress)
+    await installWorkspace(createGuestWorkspace(sandbox.session), prepared, pack, { onProgress: progress, signal })
   } finally {
     await pack.dispose()
   }

@@ -41,8 +41,8 @@ export interface Present {
 /** Machines by the name of their sandbox. */
 export class SandboxMachines {
   private readonly live = new Map<SandboxName, Live>()
-  /** Being made: not there before that is done. */
-  private readonly starting = new Set<SandboxName>()
+  /** Being made, not there before that is done: what is going on with each now. */
+  private readonly starting = new Map<SandboxName, string>()
   /** Of machines that have not answered this daemon yet. */
   private readonly searches = new Map<SandboxName, MachineSearch>()
   private readonly turns = new Turns()
@@ -77,11 +77,17 @@ export class SandboxMachines {
     return this.searches.has(name) ? 'unreachable' : 'gone'
   }
 
-  /** Marks a sandbox as being made until `work` ends. */
-  async whileStarting<T>(name: SandboxName, work: () => Promise<T>): Promise<T> {
-    this.starting.add(name)
+  /** What is going on with a sandbox that is being made, in a line; null for others. */
+  stepOf(name: SandboxName): string | null {
+    return this.starting.get(name) ?? null
+  }
+
+  /** Marks a sandbox as being made until `work` ends, which says each step that begins. */
+  async whileStarting<T>(name: SandboxName, work: (onStep: (step: string) => void) => Promise<T>): Promise<T> {
+    const onStep = (step: string): void => { this.starting.set(name, step) }
+    onStep('starting')
     try {
-      return await work()
+      return await work(onStep)
     } finally {
       this.starting.delete(name)
     }

@@ -46,17 +46,19 @@ export interface NewSandbox extends WaitOptions {
   /** Public key, PEM, of the person whose approval guarded calls need. */
   approvals?: string
   ownedByRun?: RunId
-  /** Puts a repository into the machine; the sandbox is there only once that is done. */
-  fill?: (sandbox: Sandbox) => Promise<SandboxRepository>
+  /** Puts a repository into the machine and says its steps; the sandbox is there only once that is done. */
+  fill?: (sandbox: Sandbox, onStep: (step: string) => void) => Promise<SandboxRepository>
 }
 
 /** How a new sandbox gets its machine. */
 interface Start {
   memoryMib: number
   wait?: WaitOptions | undefined
+  /** What making it is called. */
+  step: string
   machine: () => Promise<Sandbox>
   /** What is to be done in the machine before the sandbox is there. */
-  prepare?: (sandbox: Sandbox) => Promise<SandboxRepository | null>
+  prepare?: (sandbox: Sandbox, onStep: (step: string) => void) => Promise<SandboxRepository | null>
 }
 
 /** Sandboxes by name. Unknown names: SANDBOX_UNKNOWN. */
@@ -96,14 +98,14 @@ export class Sandboxes {
       repository: null, nextCheckpoint: 1, approvals: wanted.approvals ?? null, parent: null, ownedByRun: wanted.ownedByRun ?? null,
     }
     return this.start(record, {
-      memoryMib, wait: wanted,
+      memoryMib, wait: wanted, step: tellBoot(wanted),
       machine: () => this.parts.host.boot({
         image: image.boot, shape, hostname: name, gateway: this.parts.gateways.of(name, egress), purpose: { kind: 'sandbox', name },
         signal: wanted.signal,
       }),
-      prepare: async (sandbox) => {
+      prepare: async (sandbox, onStep) => {
         if (egress === 'allow') await trustHostCertificates(sandbox.session, this.parts.caBundle)
-        const repository = await wanted.fill?.(sandbox) ?? null
+        const repository = await wanted.fill?.(sandbox, onStep) ?? null
         wanted.signal?.throwIfAborted()
         return repository
       },
@@ -115,27 +117,28 @@ export class Sandboxes {
     const { catalog, gateways, host } = this.parts
     const parent = { sandbox: manifest.sandbox, id: manifest.id }
     return this.start({ ...like, name, machine: null, nextCheckpoint: 1, ownedByRun: null, parent }, {
-      memoryMib: manifest.shape.memoryMib,
+      memoryMib: manifest.shape.memoryMib, step: `cloning ${manifest.id}`,
       machine: () => host.clone({
         snapshot: snapshotOf(manifest, catalog), hostname: name, gateway: gateways.of(name, like.egress), purpose: { kind: 'sandbox', name },
       }),
     })
   }
 
-  private async start(record: SandboxRecord, { memoryMib, wait, machine, prepare }: Start): Promise<Sandbox> {
+  private async start(record: SandboxRecord, { memoryMib, wait, step, machine, prepare }: Start): Promise<Sandbox> {
     const { host, paths, release, reserve, store } = this.parts
     const { name } = record
     const cleanup = new CleanupStack()
     try {
       await requireFreeSpace({ what: `sandbox ${name}`, folder: paths.home, neededBytes: START_DISK_BYTES, isLeast: true, kept: 'nothing was begun' })
       await store.create(record)
-      return await this.machines.whileStarting(name, async () => {
+      return await this.machines.whileStarting(name, async (onStep) => {
         cleanup.defer('forget the sandbox', () => this.forget(name))
         const reservation = await reserve(name, memoryMib, wait)
         cleanup.defer('release its memory', () => release(reservation.id))
+        onStep(step)
         const sandbox = await machine()
         cleanup.defer('end its machine', () => host.destroy(sandbox))
-        const repository = await prepare?.(sandbox) ?? record.repository
+        const repository = await prepare?.(sandbox, onStep) ?? record.repository
         // Noted last: a daemon that dies before leaves no sandbox that is only half of what was asked for.
         await this.machines.adopt(name, sandbox, reservation, { repository })
         return sandbox
@@ -282,6 +285,11 @@ export class Sandboxes {
   private now(): string {
     return new Date(this.parts.clock.now()).toISOString()
   }
+}
+
+/** What booting a machine is called while it goes on. */
+export function tellBoot({ image, memoryMib }: Pick<NewSandbox, 'image' | 'memoryMib'>): string {
+  return `booting a machine (${image}, ${memoryMib} MiB)`
 }
 
 function createFixedEgress(name: SandboxName, before: string): Kosa8Error {

@@ -70,6 +70,8 @@ export const sandboxSchema = z.object({
    * tries again and again. `gone`: its machine has ended without being asked to.
    */
   state: z.enum(['starting', 'running', 'disk-full', 'paused', 'unreachable', 'gone']),
+  /** What is going on while it is `starting`, in a line; null otherwise. */
+  step: z.string().nullable(),
   createdAt: z.string(),
   /** Repository on the host it was made with. */
   repository: z.string().nullable(),

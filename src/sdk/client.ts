@@ -16,6 +16,7 @@ import { checkpointFileOf, FileCheckpointStore, type CheckpointRecord, type Chec
 import { ApprovalsClient, type WithApproval } from './approvals.js'
 import { CheckpointsClient, type CheckpointOptions, type CheckpointResult, type RewindOptions, type RewindResult } from './checkpoints.js'
 import { DaemonConnection } from './connection.js'
+import { tellSteps, type CreationOptions } from './creation-steps.js'
 import { RunsClient } from './runs.js'
 import { SandboxHandle, type DeletedSandbox } from './sandbox.js'
 
@@ -112,7 +113,7 @@ export class Kosa8Client {
   }
 
   /** Creates a sandbox and starts it. @throws SANDBOX_EXISTS, IMAGE_UNKNOWN, MEMORY_INSUFFICIENT, … */
-  async createSandbox(options: CreateSandboxOptions, signal?: AbortSignal): Promise<SandboxDescription> {
+  async createSandbox(options: CreateSandboxOptions, { signal, onStep }: CreationOptions = {}): Promise<SandboxDescription> {
     const { memMb = 1024, image = 'base', cpus = 1, egress = 'deny', name, repository, diskMb, maxProcesses, approvals } = options
     const body = {
       name, image, memoryMib: memMb, cpus, egress: [egress].flat().join(','),
@@ -121,7 +122,9 @@ export class Kosa8Client {
       ...(maxProcesses === undefined ? {} : { processesMax: maxProcesses }),
       ...(approvals === undefined ? {} : { approvals: normalisePublicKey(approvals) }),
     }
-    const sandbox = await this.connection.call('createSandbox', { body }, signal)
+    const made = this.connection.call('createSandbox', { body }, signal)
+    const describe = (ended: AbortSignal) => this.connection.call('getSandbox', { params: { name } }, ended)
+    const sandbox = await (onStep === undefined ? made : tellSteps(made, describe, onStep))
     // Records of an earlier sandbox of that name, whose end this store was not told.
     await this.checkpoints.forgetSandbox(name)
     return sandbox

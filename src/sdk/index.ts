@@ -12,6 +12,7 @@ export {
 } from './checkpoints.js'
 export { ApprovalsClient, type ApproveOptions, type WithApproval } from './approvals.js'
 export type { SandboxProcess } from './exec.js'
+export type { CreationOptions } from './creation-steps.js'
 export { RunsClient } from './runs.js'
 export { buildRunRequest, type ForkOptions as RunOptions, type ForkSource as RunSource } from './fork-request.js'
 export { Kosa8Error, type ErrorRecord } from '../errors/kosa8-error.js'

@@ -61,6 +61,8 @@ export class MemorySandboxes implements SandboxService {
   /** A `create` that waits for its caller to go. */
   createWaits = false
   createWasAborted = false
+  /** What a `create` waits for, with the sandbox `starting` at this step. */
+  createHold: { step: string; until: Promise<void> } | null = null
   /** Time of the snapshots that are taken. */
   now: () => string = () => new Date().toISOString()
   /** What removing a sandbox fails with, by name. */
@@ -80,11 +82,16 @@ export class MemorySandboxes implements SandboxService {
     if (this.all.has(request.name)) throw new Kosa8Error('SANDBOX_EXISTS', `there is a sandbox ${request.name}`, { hint: 'take another name', details: { name: request.name } })
     const { repository, approvals, diskMib = 8192, processesMax = 4096, ...shape } = request
     const description: SandboxDescription = {
-      ...shape, blocked: [], diskMib, processesMax, state: 'running', createdAt: this.createdAt, approvals: approvals === undefined ? null : fingerprintOf(approvals),
+      ...shape, blocked: [], diskMib, processesMax, state: 'running', step: null, createdAt: this.createdAt, approvals: approvals === undefined ? null : fingerprintOf(approvals),
       repository: repository ?? null, privateBytes: 40 * 1024 ** 2,
     }
     if (approvals !== undefined) this.keys.set(request.name, normalisePublicKey(approvals))
-    this.all.set(request.name, { description, files: new Map(), snapshots: [], lastNumber: 0 })
+    const made = { description, files: new Map<string, Buffer>(), snapshots: [], lastNumber: 0 }
+    if (this.createHold !== null) {
+      this.all.set(request.name, { ...made, description: { ...description, state: 'starting', step: this.createHold.step } })
+      await this.createHold.until
+    }
+    this.all.set(request.name, made)
     return description
   }
 

@@ -214,10 +214,11 @@ describe('the next daemon', () => {
     const filling = createDeferred<void>()
     const never = sandboxes.create({
       name: name('half'), image: 'small', memoryMib: SHAPE.memoryMib, cpus: SHAPE.cpus, egress: 'deny',
-      fill: () => { filling.resolve(); return new Promise(() => undefined) },
+      fill: (_, onStep) => { onStep('uploading it'); filling.resolve(); return new Promise(() => undefined) },
     })
     await Promise.race([filling.promise, never])
     expect(sandboxes.machines.stateOf(name('half'))).toBe('starting')
+    expect(sandboxes.machines.stepOf(name('half'))).toBe('uploading it')
     await restart()
     expect(await sandboxes.list()).toEqual([])
     expect(reservedMib()).toBe(0)
