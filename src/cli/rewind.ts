@@ -43,7 +43,14 @@ async function rewind(tools: CommandTools, [name]: string[], options: RewindOpti
   output.print(`${name} is back at ${result.checkpoint.id} (${result.restore_ms}ms)`)
   if (result.dropped.length > 0) output.print(`  dropped ${result.dropped.length} later checkpoint(s)`)
   else output.print(`  processes resumed from ${tellMoment(target)}`)
+  await tellKept(tools, target)
   return 0
+}
+
+/** What others took since then is theirs: runs start from such checkpoints, programs keep lists of their own. */
+async function tellKept({ client, output }: CommandTools, { sandbox, created_at }: CheckpointRecord): Promise<void> {
+  const kept = (await client.checkpoints.listUnrecorded(sandbox)).filter(({ createdAt }) => createdAt > created_at)
+  if (kept.length > 0) output.note(`later ones that are not in this list were kept: ${kept.map(({ id }) => id).join(', ')}`)
 }
 
 /** Asks on standard output, or beside it where that is for JSON. */

@@ -94,6 +94,19 @@ describe('kosa8 rewind', () => {
     })
   })
 
+  it('keeps later ones that are in the list of another client, and names them', async () => {
+    const { type, take, ago, home } = await serveWeb()
+    await take(12, 'before migration')
+    ago(3)
+    await new Kosa8Client({ home, checkpointStore: new MemoryCheckpointStore() }).checkpoint('web', { label: 'private' })
+    await take(1, 'after')
+    expect(await type(['rewind', 'web', '--to', 'before migration', '-y'])).toEqual({
+      status: 0, stderr: 'later ones that are not in this list were kept: web-ckpt-2\n',
+      stdout: 'web is back at web-ckpt-1 (90ms)\n  dropped 1 later checkpoint(s)\n',
+    })
+    expect(await type(['rewind', 'web', '--to', 'web-ckpt-2', '-y'])).toMatchObject({ status: 0, stderr: '' })
+  })
+
   it.each(['n\n', '\n', ''])('changes nothing when the answer is %j', async (stdin) => {
     const { type, take, sandboxes } = await serveWeb()
     await take(2, 'a')
