@@ -4,11 +4,15 @@ import type { Command } from 'commander'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import { makeVisible } from '../report/visible.js'
 import { copyIn, copyOut, type CopyOptions } from '../sdk/copy.js'
+import { countOf } from '../util/count-of.js'
 import type { CommandTools } from './host.js'
 import { defineVerb, type Cli, type CommonOptions } from './verb.js'
 
 /** How often progress is drawn at most, milliseconds. */
 const DRAW_MS = 200
+/** Names of files left out that are shown, and how much of each. */
+const SHOWN_MAX = 10
+const NAME_LENGTH_MAX = 100
 
 /** Adds the verb. */
 export function addCp(cli: Cli, program: Command): void {
@@ -30,8 +34,13 @@ async function copy({ client, host, output }: CommandTools, [src, dst]: string[]
     : copyOut(sandbox, from.path, keepSlash(path.resolve(host.cwd, to.path), to.path), progress.options)).finally(progress.end)
   if (options.json === true) output.printJson(copied)
   else output.print(`${copied.bytes} bytes to ${to.sandbox === null ? '' : `${to.sandbox}:`}${copied.target}`)
-  for (const name of copied.skipped) output.note(`left out, not a file or folder: ${makeVisible(name)}`)
+  if (copied.skipped.length > 0) output.note(tellSkipped(copied.skipped))
   return 0
+}
+
+function tellSkipped(names: string[]): string {
+  const shown = names.slice(0, SHOWN_MAX).map((name) => makeVisible(name, NAME_LENGTH_MAX)).join(', ')
+  return `left out ${countOf(names.length, 'special file')}: ${shown}${names.length > SHOWN_MAX ? ` and ${names.length - SHOWN_MAX} more` : ''}`
 }
 
 function parsePlace(text: string): { sandbox: string | null; path: string } {

@@ -1,14 +1,15 @@
 /** Reads the files approaches are written in, within bounds and with errors that name the file. */
-import { open, stat } from 'node:fs/promises'
+import { stat } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error } from '../errors/kosa8-error.js'
+import { openWithoutWaiting } from '../util/open-without-waiting.js'
 
 /** Largest script or patch of an approach, in bytes. */
 export const APPROACH_BYTES_MAX = 1024 * 1024
 
 /** Text of a script or patch; `relative` is relative to `folder`. @throws APPROACH_INVALID. */
 export async function readApproachText(folder: string, relative: string): Promise<string> {
-  const handle = await open(path.resolve(folder, relative), 'r').catch((error: NodeJS.ErrnoException) => { throw unreadable(relative, error) })
+  const handle = await openWithoutWaiting(path.resolve(folder, relative)).catch((error: NodeJS.ErrnoException) => { throw unreadable(relative, error) })
   try {
     const found = await handle.stat()
     if (!found.isFile()) throw new Kosa8Error('APPROACH_INVALID', `${relative} is not a regular file`)

@@ -4,12 +4,12 @@
  * Owns: reading it within bounds, and errors that name file, line and key. The file is data: no tags of its
  * own making, no programs. Called by the CLI's `fork`.
  */
-import { open } from 'node:fs/promises'
 import path from 'node:path'
 import { LineCounter, isMap, isPair, parseDocument, type Document } from 'yaml'
 import type { z } from 'zod'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import { findNearest } from '../util/nearest.js'
+import { openWithoutWaiting } from '../util/open-without-waiting.js'
 import { knownKeysAt, projectSchema, type ProjectFile } from './project-schema.js'
 
 export const PROJECT_FILE = 'kosa8.yaml'
@@ -97,7 +97,7 @@ function firstLine(text: string): string {
 }
 
 async function readBoundedText(file: string): Promise<string | null> {
-  const handle = await open(file, 'r').catch((error: NodeJS.ErrnoException) => {
+  const handle = await openWithoutWaiting(file).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return null
     throw new Kosa8Error('CONFIG_INVALID', `${PROJECT_FILE} cannot be read: ${error.message}`, { cause: error })
   })

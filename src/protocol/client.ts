@@ -75,8 +75,12 @@ export async function openStream(address: DaemonAddress, wanted: StreamRequest):
     outgoing.once('response', resolve)
     outgoing.once('error', (error) => reject(unreachable(error, address)))
     if (content === undefined || typeof content === 'string' || content instanceof Uint8Array) outgoing.end(content)
-    // A daemon that refuses answers before it has read everything: its answer says more than the broken pipe.
-    else pipeline(content, outgoing).catch((error: unknown) => { if (!outgoing.destroyed) outgoing.destroy(error as Error) })
+    else {
+      // What the content itself fails with is the caller's own, and says more than the connection that breaks off with it.
+      content.once('error', reject)
+      // A daemon that refuses answers before it has read everything: its answer says more than the broken pipe.
+      pipeline(content, outgoing).catch((error: unknown) => { if (!outgoing.destroyed) outgoing.destroy(error as Error) })
+    }
   })
   if (answer.statusCode === 200) return answer
   throw errorIn(await readBounded(answer)) ?? parseError(null)

@@ -5,15 +5,16 @@
  * nothing half made on the host. Folders travel as tar archives, written by the sandbox's own `tar` and the host's.
  */
 import { randomUUID } from 'node:crypto'
-import { createReadStream, createWriteStream } from 'node:fs'
+import { createWriteStream } from 'node:fs'
 import { lstat, mkdir, rename, rm, stat } from 'node:fs/promises'
 import path from 'node:path'
 import { Transform, type Readable, type Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import { makeFolder } from '../util/make-folder.js'
-import { spawnProgram } from '../util/spawn.js'
+import { openWithoutWaiting } from '../util/open-without-waiting.js'
 import { unpackTar } from '../util/tar.js'
+import { packFolder } from './pack-folder.js'
 import { readText } from './read-text.js'
 import type { SandboxHandle } from './sandbox.js'
 
@@ -22,7 +23,7 @@ export interface CopyResult {
   /** Where it lies now, host path or path in the sandbox. */
   target: string
   bytes: number
-  /** Special files that were left out. */
+  /** Named pipes, sockets and devices that were left out, by their place in the folder, e.g. `./run/socket`. */
   skipped: string[]
 }
 
@@ -43,13 +44,14 @@ export async function copyIn(sandbox: SandboxHandle, source: string, target: str
   const found = await stat(source).catch((cause: unknown) => {
     throw new Kosa8Error('USAGE', `there is no file or folder ${source}`, { cause })
   })
+  if (!found.isFile() && !found.isDirectory()) throw refuseSpecial(sandbox, source)
   const wanted = absolute(target)
   const isInside = target.endsWith('/') || (await look(sandbox, wanted)).kind === 'folder'
   const place = isInside ? path.posix.join(wanted, path.basename(path.resolve(source))) : wanted
   const meter = new Meter(options.onProgress)
-  if (found.isDirectory()) await packInto(sandbox, source, place, meter)
-  else await sandbox.writeFile((await look(sandbox, place)).path, through(createReadStream(source), meter), found.mode & 0o777)
-  return { target: place, bytes: meter.bytes, skipped: [] }
+  const skipped = found.isDirectory() ? await packInto(sandbox, source, place, meter) : []
+  if (found.isFile()) await sendFile(sandbox, source, place, meter)
+  return { target: place, bytes: meter.bytes, skipped }
 }
 
 /** Copies a file or folder of a sandbox to the host. Files are replaced, folders never. */
@@ -84,22 +86,43 @@ async function look(sandbox: SandboxHandle, place: string): Promise<Found> {
   throw new Kosa8Error('GUEST_COMMAND_FAILED', `looking at ${place} in ${sandbox.name} failed: ${stderr.trim()}`)
 }
 
-async function packInto(sandbox: SandboxHandle, source: string, place: string, meter: Meter): Promise<void> {
+async function sendFile(sandbox: SandboxHandle, source: string, place: string, meter: Meter): Promise<void> {
+  const handle = await openWithoutWaiting(source).catch((error: unknown) => { throw unreadable(source, error) })
+  try {
+    const found = await handle.stat()
+    if (!found.isFile()) throw refuseSpecial(sandbox, source)
+    const target = (await look(sandbox, place)).path
+    await sandbox.writeFile(target, through(handle.createReadStream({ autoClose: false }), meter), found.mode & 0o777)
+  } catch (error) {
+    throw Kosa8Error.isInstance(error) ? error : unreadable(source, error)
+  } finally {
+    await handle.close()
+  }
+}
+
+function refuseSpecial({ name }: SandboxHandle, source: string): Kosa8Error {
+  return new Kosa8Error('USAGE', `${source} is neither a file nor a folder`, {
+    hint: `to copy what comes out of it: … | kosa8 exec ${name} -- sh -c 'cat > PATH'`,
+  })
+}
+
+function unreadable(source: string, error: unknown): Kosa8Error {
+  return new Kosa8Error('USAGE', `${source} cannot be read: ${(error as Error).message}`, { cause: error })
+}
+
+async function packInto(sandbox: SandboxHandle, source: string, place: string, meter: Meter): Promise<string[]> {
   const process = await sandbox.spawn({ argv: ['sh', '-c', UNPACK, 'sh', place], stdin: true })
   process.stdout.resume()
   const reason = readText(process.stderr)
   // Not before there is somebody to read it: what a child prints and nobody reads is dropped at its end.
-  const packer = spawnProgram('tar', ['-C', source, '--owner=0', '--group=0', '--numeric-owner', '-cf', '-', '.'], { stdio: ['ignore', 'pipe', 'pipe'] })
-  const complaint = readText(packer.stderr as Readable)
-  const packed = new Promise<number | null>((resolve, reject) => { packer.once('error', reject); packer.once('close', resolve) })
-  packed.catch(() => undefined) // told below, unless unpacking has failed before
-  const sent = pipeline(packer.stdout as Readable, meter, process.stdin as Writable).catch(() => undefined)
+  const packed = packFolder(source)
+  const sent = pipeline(packed.archive, meter, process.stdin as Writable).catch(() => undefined)
   try {
     const exit = await process.exited
     if (exit.code !== 0) throw new Kosa8Error('GUEST_COMMAND_FAILED', `unpacking to ${place} in ${sandbox.name} failed: ${(await reason).trim()}`)
-    if (await packed !== 0) throw new Kosa8Error('INTERNAL', `packing ${source} failed: ${(await complaint).trim()}`)
+    return await packed.finished
   } finally {
-    packer.kill()
+    packed.stop()
     await sent
   }
 }

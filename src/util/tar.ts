@@ -14,6 +14,8 @@ import { makeFolder } from './make-folder.js'
 import { TarReader, type TarEntry } from './tar-reader.js'
 
 const ENTRIES_MAX = 2_000_000
+/** Characters of all names and link targets together, many of which are kept to the end. */
+const NAMES_LENGTH_MAX = 256 * 1024 * 1024
 
 /** What came of an archive. */
 export interface Unpacked {
@@ -32,8 +34,10 @@ export async function unpackTar(archive: Readable, folder: string): Promise<Unpa
   const unpacked: Unpacked = { files: 0, sizeBytes: 0, skipped: [] }
   const links: TarEntry[] = []
   let count = 0
+  let namesLength = 0
   for (let entry = await reader.next(); entry !== null; entry = await reader.next()) {
     if ((count += 1) > ENTRIES_MAX) throw refuse('it has too many entries')
+    if ((namesLength += entry.name.length + entry.linkName.length) > NAMES_LENGTH_MAX) throw refuse('its names are too long')
     if (entry.type === 'symlink') links.push(entry)
     else await unpackEntry(entry, reader, folder, unpacked)
   }

@@ -1,7 +1,7 @@
 /**
  * The two programs of the guide to checkpoints, with a real machine: the container's lines are commands of the sandbox.
  */
-import { readdir } from 'node:fs/promises'
+import { mkdir, readdir, writeFile } from 'node:fs/promises'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { Kosa8Client, MemoryCheckpointStore, type FileCheckpointStore, type SandboxHandle } from '../../src/sdk/index.js'
 import { findPackageRoot } from '../../src/util/package-root.js'
@@ -121,6 +121,32 @@ describe('a sandbox', () => {
     expect(await sh('cat /in/sub/file; readlink /in/link; stat -c %a /in/sub/file')).toBe('text\nsub/file\n755')
     await kosa8.ask(['cp', 'db:/in/sub/file', `${kosa8.folder}/file`])
     expect(await readdir(`${kosa8.folder}/out`)).toEqual(['link', 'sub'])
+  })
+
+  it('gets no named pipe, socket or device of a folder and gives none back; both times they are named', async () => {
+    const folder = `${kosa8.folder}/special`
+    await mkdir(folder)
+    await writeFile(`${folder}/file`, 'text')
+    await runProgram('mkfifo', Array.from({ length: 12 }, (_, n) => `${folder}/pipe-${n + 1}`))
+    const many = await kosa8.type(['cp', folder, 'db:/special'])
+    expect(many).toMatchObject({ status: 0, stderr: expect.stringMatching(/^left out 12 special files: \.\/pipe-\d+(, \.\/pipe-\d+){9} and 2 more\n$/) as string })
+    expect(await sh('ls /special')).toBe('file')
+    expect(JSON.parse(await kosa8.ask(['cp', folder, 'db:/again', '--json']))).toMatchObject({
+      target: '/again', skipped: expect.arrayContaining(['./pipe-1', './pipe-12']) as string[],
+    })
+    await sh('mknod /special/zero c 1 5; mkfifo /special/pipe')
+    const back = await kosa8.type(['cp', 'db:/special', `${kosa8.folder}/back`])
+    expect(back).toMatchObject({ status: 0, stderr: expect.stringMatching(/^left out 2 special files: (\.\/zero, \.\/pipe|\.\/pipe, \.\/zero)\n$/) as string })
+    expect(await readdir(`${kosa8.folder}/back`)).toEqual(['file'])
+  })
+
+  it.each([
+    ['a named pipe', 'pipe-1', /pipe-1 is neither a file nor a folder\nhint: to copy what comes out of it: … \| kosa8 exec db -- /],
+    ['a device', '/dev/zero', /^kosa8: \/dev\/zero is neither a file nor a folder\n/],
+    ['a file that cannot be read', '/proc/self/mem', /^kosa8: \/proc\/self\/mem cannot be read: EIO/],
+  ])('gets nothing of %s that is to be copied by itself', async (_what, source, message) => {
+    expect(await kosa8.type(['cp', source, 'db:/alone'], { cwd: `${kosa8.folder}/special` })).toMatchObject({ status: 2, stdout: '', stderr: expect.stringMatching(message) as string })
+    expect(await sh('ls /alone 2>&1 | grep -c "No such"')).toBe('1')
   })
 
   it('holds its image: that cannot be removed', async () => {

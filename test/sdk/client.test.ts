@@ -1,3 +1,4 @@
+import { createReadStream } from 'node:fs'
 import path from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { startServer } from '../../src/daemon/server/server.js'
@@ -28,6 +29,15 @@ describe('a client', () => {
     const chunks: Buffer[] = []
     for await (const chunk of await client.sandbox('db').readFile('notes & more.txt')) chunks.push(chunk as Buffer)
     expect(Buffer.concat(chunks).toString()).toBe('text')
+  })
+
+  it('fails with what the stream it sends fails with, not with the connection that breaks off then', async () => {
+    const { home } = await serveHome()
+    const client = new Kosa8Client({ home })
+    await client.createSandbox({ name: 'db' })
+    await expect(client.sandbox('db').writeFile('a', createReadStream('/nonexistent'))).rejects.toMatchObject({ code: 'ENOENT' })
+    // Its beginning cannot be read, and it opens all the same.
+    await expect(client.sandbox('db').writeFile('a', createReadStream('/proc/self/mem'))).rejects.toMatchObject({ code: 'EIO' })
   })
 
   it('that may start none says that the daemon is not running', async () => {

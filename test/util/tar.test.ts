@@ -7,6 +7,9 @@ import { runProgram } from '../../src/util/spawn.js'
 import { unpackTar } from '../../src/util/tar.js'
 import { temporaryFolder } from '../daemon-server/serve.js'
 
+const MIB = 1024 * 1024
+const LONG_NAME = Buffer.alloc(MIB, 'x')
+
 interface Header { name: string; type?: string; size?: number; linkName?: string }
 
 function header({ name, type = '0', size = 0, linkName = '' }: Header): Buffer {
@@ -28,7 +31,7 @@ function content(text: string): Buffer {
 async function unpack(blocks: Buffer[]) {
   const folder = path.join(await temporaryFolder(), 'in')
   await mkdir(folder)
-  return { folder, unpacked: await unpackTar(Readable.from([Buffer.concat([...blocks, Buffer.alloc(1024)])]), folder) }
+  return { folder, unpacked: await unpackTar(Readable.from([...blocks, Buffer.alloc(1024)]), folder) }
 }
 
 describe('a tar archive', () => {
@@ -58,6 +61,7 @@ describe('a tar archive', () => {
     ['links hard to something outside', [header({ name: 'a', type: '1', linkName: '../../etc/passwd' })]],
     ['breaks off', [header({ name: 'a', size: 5000 }), content('x')]],
     ['has a damaged header', [Buffer.alloc(512, 1)]],
+    ['has more names than are worth keeping', Array.from({ length: 257 }, () => [header({ name: 'x', type: 'L', size: MIB }), LONG_NAME, header({ name: 'x', type: '6' })]).flat()],
     ['has an endless name', [header({ name: 'x', type: 'L', size: 1024 ** 3 })]],
   ])('that %s is refused', async (_what, blocks) => {
     await expect(unpack(blocks)).rejects.toMatchObject({ code: 'GUEST_PROTOCOL' })
