@@ -4,6 +4,7 @@
  * Owns: the environment git gets there (no prompts, no hooks, no fsmonitor, no system configuration, nothing
  * inherited from a surrounding git command), turning failures into errors, and pipes between two gits.
  */
+import { createWriteStream } from 'node:fs'
 import { homedir } from 'node:os'
 import type { Readable } from 'node:stream'
 import { simpleGit, type SimpleGit } from 'simple-git'
@@ -30,6 +31,11 @@ export interface GitRunOptions {
   stdin?: string | Uint8Array | Readable
   cwd?: string
   outputBytesMax?: number
+  /**
+   * Where the output goes; the result has none then. Written by us: git's own `--output` ends with status 0 also where the disk was
+   * full, and leaves a part.
+   */
+  outputFile?: string
   signal?: AbortSignal | undefined
 }
 
@@ -55,9 +61,10 @@ function argumentsOf(place: GitPlace, args: string[]): string[] {
 
 /** Runs git to its end, whatever its status. */
 export function tryGit(place: GitPlace, args: string[], options: GitRunOptions = {}): Promise<ProgramResult> {
-  const { signal, ...rest } = options
+  const { signal, outputFile, ...rest } = options
   return runProgram('git', argumentsOf(place, args), {
     cwd: place.workTree ?? '/', ...rest, env: environmentOf(place), ...(signal === undefined ? {} : { signal }),
+    ...(outputFile === undefined ? {} : { stdoutTo: createWriteStream(outputFile) }),
   })
 }
 

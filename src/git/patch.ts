@@ -16,7 +16,7 @@ export async function writePatch(
 ): Promise<void> {
   await makeFolder(path.dirname(request.file))
   await runGit(place, ['diff-tree', '-r', '-p', '--binary', '--full-index', request.findRenames ? '-M' : '--no-renames',
-    '--no-ext-diff', '--no-textconv', '--no-color', `--output=${request.file}`, request.from, request.to], { signal: request.signal })
+    '--no-ext-diff', '--no-textconv', '--no-color', request.from, request.to], { outputFile: request.file, signal: request.signal })
 }
 
 /**

@@ -7,7 +7,7 @@
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { Base } from '../model/run.js'
 import type { Evidence } from './evidence.js'
-import { runGit, tryGit } from './host-git.js'
+import { gitError, runGit, tryGit } from './host-git.js'
 import { isUnsafePath, showPath, splitRecords } from './paths.js'
 import { privateEnvironment } from './private-git.js'
 import type { Scratch } from './scratch.js'
@@ -53,6 +53,8 @@ async function streamPack(
     stdin: stream.stdout, signal, cwd: '/',
   }).finally(() => stream.stdout.destroy())
   if (stored.code !== 0) {
+    const error = gitError(['index-pack'], stored)
+    if (error.code === 'DISK_FULL') throw error
     throw refused(`git refuses the objects from the guest: ${stored.stderr.toString('utf8').slice(-300).replace(/[\x00-\x1f\x7f]+/g, ' ').trim()}`)
   }
   const { exitCode, stderr } = await stream.ended

@@ -1,5 +1,5 @@
 /**
- * Watches how much memory a machine has to itself while its trial runs.
+ * Watches how much memory a machine has to itself while its trial runs, and whether it had to wait for room on the host's disk.
  *
  * Owns: sampling and the peak. The reservation is told of each new peak, so that the ledger follows
  * real use; what to do about it is the ledger's business.
@@ -15,6 +15,7 @@ export class MemoryWatch {
   private sampling: Promise<void> = Promise.resolve()
   private peak: number | null = null
   private cpu: number | null = null
+  private hasStoodStill = false
 
   constructor(private readonly machine: Machine, private readonly onPeak: (privateBytes: number) => void) {}
 
@@ -33,6 +34,11 @@ export class MemoryWatch {
     return this.cpu
   }
 
+  /** It stood still at a write at least once, the host's disk being full: what took too long may not have been the trial's fault. */
+  get waitedForDisk(): boolean {
+    return this.hasStoodStill
+  }
+
   /** Takes a last sample and ends the watch. */
   async stop(): Promise<void> {
     clearInterval(this.timer)
@@ -42,7 +48,8 @@ export class MemoryWatch {
 
   private async sample(): Promise<void> {
     try {
-      const { privateBytes, cpuMs } = await this.machine.inspect()
+      const { privateBytes, cpuMs, waitsForDisk } = await this.machine.inspect()
+      if (waitsForDisk) this.hasStoodStill = true
       this.cpu = cpuMs
       if (privateBytes <= (this.peak ?? 0)) return
       this.peak = privateBytes

@@ -1,11 +1,13 @@
 /**
  * The log of one trial: everything its commands printed, bounded, on disk and as live events.
  *
- * Owns: the bounds. The head of the output is kept in full, then the tail; what lies between is counted.
+ * Owns: the bounds. The head of the output is kept in full, then the tail; what lies between is counted. A log for which the disk
+ * has no room ends early, and that is no failure of the trial.
  * Text comes from the guest and is stored as it is: whoever shows it makes control characters visible.
  */
 import { createWriteStream, type WriteStream } from 'node:fs'
 import { finished } from 'node:stream/promises'
+import { toKosa8Error } from '../errors/kosa8-error.js'
 
 /** Bytes of output kept from the start, and from the end. */
 const HEAD_BYTES = 4 * 1024 * 1024
@@ -48,6 +50,11 @@ export class TrialLog {
     if (chunk.length > room) this.keepTail(chunk.subarray(room))
   }
 
+  /** Why the file lacks what came last; null: it does not. */
+  get loss(): string | null {
+    return this.failure === undefined ? null : `its log ends early: ${toKosa8Error(this.failure).message}`
+  }
+
   /** The last part of everything added, for messages such as "asked for input". */
   lastLine(): string {
     return this.recent.trimEnd().split('\n').at(-1) ?? ''
@@ -75,15 +82,12 @@ export class TrialLog {
     }
   }
 
-  /**
-   * Writes the tail and closes the file.
-   * @throws the first error of the file, such as a full disk.
-   */
+  /** Writes the tail and closes the file. @throws the first error of the file, unless it is that the disk was full. */
   async close(): Promise<void> {
     if (this.leftOutBytes > 0) this.file.write(`\n[${this.leftOutBytes} bytes left out]\n`)
     for (const chunk of this.tail) this.file.write(chunk)
     this.file.end()
     await finished(this.file).catch((error: Error) => { this.failure ??= error })
-    if (this.failure !== undefined) throw this.failure
+    if (this.failure !== undefined && toKosa8Error(this.failure).code !== 'DISK_FULL') throw this.failure
   }
 }

@@ -6,8 +6,9 @@
  * Owns: this order, its set-up and tear-down pairs, and what counts as the approach's result and what as
  * an error of ours. Does not own: the queue, the reservation, the judgement. Called by the trial worker.
  */
+import { tmpdir } from 'node:os'
 import path from 'node:path'
-import { Kosa8Error, serialiseError } from '../errors/kosa8-error.js'
+import { Kosa8Error, serialiseError, toKosa8Error } from '../errors/kosa8-error.js'
 import { collectDiff } from '../git/collect.js'
 import { EgressProxy } from '../egress/egress-proxy.js'
 import { openRepository } from '../git/repository.js'
@@ -21,6 +22,7 @@ import type { SandboxHost } from '../sandbox/sandbox-host.js'
 import type { Sandbox } from '../sandbox/sandbox.js'
 import { CleanupStack } from '../util/cleanup.js'
 import { countOf } from '../util/count-of.js'
+import { describeDiskFull, DISK_MARGIN_BYTES, requireFreeSpace, type DiskNeed } from '../util/disk-space.js'
 import { makeFolder } from '../util/make-folder.js'
 import { createGuestWorkspace } from './guest-workspace.js'
 import { MemoryWatch } from './memory-watch.js'
@@ -102,8 +104,8 @@ async function runInClone(run: TrialRun, log: TrialLog, cleanup: CleanupStack): 
   watch.start()
   cleanup.defer('stop the memory watch', () => watch.stop())
   const work = withMachine(sandbox, run.signal)
-  const evidence = await collectEvidence(run, sandbox, log, timings, work.signal).catch((error: unknown) => {
-    throw work.lost() ?? (run.signal.aborted ? run.signal.reason : error)
+  const evidence = await collectEvidence(run, sandbox, log, { timings, watch }, work.signal).catch(async (error: unknown) => {
+    throw work.lost() ?? (run.signal.aborted ? run.signal.reason : await explainStandstill(run, sandbox, watch, error))
   })
   await watch.stop()
   const blocked = describeBlocked(gateway?.blockedAttempts() ?? [])
@@ -111,7 +113,7 @@ async function runInClone(run: TrialRun, log: TrialLog, cleanup: CleanupStack): 
     trial: run.trial, approach: approachOf(run)?.approach ?? BASELINE_LABEL, label: run.label, repeat: run.repeat,
     parameters: approachOf(run)?.parameters ?? {}, attempt: run.attempt,
     ...evidence,
-    notes: blocked === '' ? evidence.notes : [...evidence.notes, blocked],
+    notes: [...evidence.notes, blocked, log.loss ?? ''].filter((note) => note !== ''),
     timingsMs: timings.values,
     memory: { reservedBytes: run.reservedBytes, peakPrivateBytes: watch.peakPrivateBytes },
     usage: {
@@ -143,7 +145,7 @@ type Evidence = Pick<TrialRecord, 'state' | 'diff' | 'tests' | 'ownTests' | 'tam
   & { usage: StrategyEnd['usage'] }
 
 async function collectEvidence(
-  run: TrialRun, sandbox: Sandbox, log: TrialLog, timings: PhaseTimings, signal: AbortSignal,
+  run: TrialRun, sandbox: Sandbox, log: TrialLog, { timings, watch }: { timings: PhaseTimings; watch: MemoryWatch }, signal: AbortSignal,
 ): Promise<Evidence> {
   const approach = approachOf(run)
   const workspace = createGuestWorkspace(sandbox.session)
@@ -156,6 +158,7 @@ async function collectEvidence(
     end = await timings.measure('strategy', () => runStrategy({
       sandbox, approach, repeat: run.repeat, strategy, timeoutMs: run.plan.timeoutMs, log, signal,
     }))
+    requireNoStandstill(watch, end.state === 'timedOut')
     run.reporter.phase('collecting', 'collecting what it changed')
     const collected = await timings.measure('diff', () => collectDiffOf(run, workspace, signal))
     if (collected.refused !== null) return refusedEvidence(end, collected.refused)
@@ -163,7 +166,26 @@ async function collectEvidence(
   }
   const notes = [...end.notes, ...describeSilence(approach, diff, end, log)]
   const tests = await timings.measure('tests', () => testClone(run, sandbox, workspace, diff, log, signal))
+  requireNoStandstill(watch, tests.tests?.timedOut === true || tests.ownTests?.timedOut === true)
   return { ...end, ...tests, diff, notes, error: null }
+}
+
+/** A limit that was reached while the machine stood still for lack of room says nothing about the approach. */
+function requireNoStandstill(watch: MemoryWatch, reachedLimit: boolean): void {
+  if (reachedLimit && watch.waitedForDisk) throw new Kosa8Error('TIMED_OUT', 'a limit was reached while the machine waited for room on the disk')
+}
+
+/** A guest that stands still for lack of room does not answer; the room is what is to be told of. */
+async function explainStandstill(run: TrialRun, sandbox: Sandbox, watch: MemoryWatch, thrown: unknown): Promise<unknown> {
+  const isSilence = ['TIMED_OUT', 'GUEST_UNREACHABLE', 'GUEST_COMMAND_FAILED'].includes(toKosa8Error(thrown).code)
+  return isSilence && watch.waitedForDisk ? describeDiskFull(needOf(run, sandbox.machine.handle.layersDirectory), thrown) : thrown
+}
+
+/** What a trial that found no room is told with. */
+function needOf(run: TrialRun, folder: string): DiskNeed {
+  return {
+    what: `trial ${run.label}/${run.repeat}`, folder, neededBytes: DISK_MARGIN_BYTES, isLeast: true, kept: 'the results of the others are kept',
+  }
 }
 
 /** Evidence the guest spoiled is the approach's own result, not an error of ours. */
@@ -186,8 +208,10 @@ async function collectDiffOf(
     return { diff, refused: null }
   } catch (error) {
     signal.throwIfAborted()
-    if (Kosa8Error.isInstance(error) && error.code === 'EVIDENCE_REFUSED') return { diff: null, refused: error }
-    throw error
+    if (!Kosa8Error.isInstance(error) || error.code !== 'EVIDENCE_REFUSED') throw error
+    // What git refuses where it has no room to work says nothing about the approach.
+    for (const folder of [run.directory, tmpdir(), run.plan.repository]) await requireFreeSpace(needOf(run, folder))
+    return { diff: null, refused: error }
   }
 }
 

@@ -5,7 +5,7 @@
  * `hypervisor/qemu`, `image`, `queue` (redis-server), `daemon` (worker) and `cli` (daemon).
  */
 import { spawn, type ChildProcess, type SpawnOptions } from 'node:child_process'
-import type { Readable } from 'node:stream'
+import type { Readable, Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 
@@ -20,6 +20,8 @@ export interface ProgramOptions {
   outputBytesMax?: number
   /** Limit in milliseconds; beyond it the program is killed. No limit by default. */
   timeoutMs?: number
+  /** Takes the standard output, however long; the result has none then. Where it fails, the program is killed and its error thrown. */
+  stdoutTo?: Writable
   signal?: AbortSignal
 }
 
@@ -41,8 +43,8 @@ export async function runProgram(program: string, args: string[], options: Progr
   const limit = options.outputBytesMax ?? DEFAULT_OUTPUT_BYTES_MAX
   options.signal?.throwIfAborted()
   const child = spawnProgram(program, args, { cwd: options.cwd, env: options.env, stdio: 'pipe' })
-  let stopped: Kosa8Error | undefined
-  const stop = (error: Kosa8Error): void => {
+  let stopped: Error | undefined
+  const stop = (error: Error): void => {
     stopped ??= error
     child.kill('SIGKILL')
   }
@@ -52,13 +54,16 @@ export async function runProgram(program: string, args: string[], options: Progr
   options.signal?.addEventListener('abort', onAbort, { once: true })
   try {
     const tooLong = (): void => stop(new Kosa8Error('LIMIT_EXCEEDED', `${program} printed more than ${limit} bytes`))
-    const stdout = collectBounded(child.stdout, limit, tooLong)
+    const stdout = options.stdoutTo === undefined
+      ? collectBounded(child.stdout, limit, tooLong)
+      : pipeline(child.stdout!, options.stdoutTo).then(() => Buffer.alloc(0), (error: Error) => { stop(error); return Buffer.alloc(0) })
     const stderr = collectBounded(child.stderr, limit, tooLong)
     const ended = waitForEnd(child, program)
     await Promise.all([feedStdin(child, options.stdin), ended])
     const { code, signal } = await ended
+    const output = { stdout: await stdout, stderr: await stderr }
     if (stopped !== undefined) throw stopped
-    return { code, signal, stdout: await stdout, stderr: await stderr }
+    return { code, signal, ...output }
   } finally {
     clearTimeout(timer)
     options.signal?.removeEventListener('abort', onAbort)

@@ -1,7 +1,7 @@
 /**
  * What counts as a change, whatever git state the approach left behind.
  */
-import { readFile } from 'node:fs/promises'
+import { readFile, symlink } from 'node:fs/promises'
 import path from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { fingerprint, nameStatus, shell, startTrial, treeOfAppliedPatch } from '../helpers/git-fixture.js'
@@ -190,6 +190,13 @@ describe('a collected diff', () => {
     const diff = await trial.collect()
     expect(diff).toMatchObject({ files: 0, insertions: 0, deletions: 0, tree: trial.base.tree, changes: [], omitted: [], notes: [] })
     expect(await readFile(path.join(trial.top, 'result.patch'), 'utf8')).toBe('')
+  })
+
+  it('finds the disk full where its patch has no room, and does not blame the approach', async () => {
+    const trial = await startTrial('echo 1 > a')
+    trial.act('echo 2 > a')
+    await symlink('/dev/full', path.join(trial.top, 'result.patch'))
+    await expect(trial.collect()).rejects.toMatchObject({ code: 'ENOSPC' })
   })
 
   it('leaves out what is too large, and says so', async () => {

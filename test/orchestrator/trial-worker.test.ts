@@ -1,8 +1,12 @@
+import { writeFile } from 'node:fs/promises'
+import path from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { trialIdOf } from '../../src/model/ids.js'
 import type { TrialRecord } from '../../src/model/run.js'
 import type { Reservations } from '../../src/orchestrator/reservations.js'
 import type { SandboxHost } from '../../src/sandbox/sandbox-host.js'
 import { createDeferred } from '../../src/util/deferred.js'
+import { aPlan } from '../store/records.js'
 import { PLENTY, TrialBench } from './trial-bench.js'
 
 let bench: TrialBench
@@ -42,6 +46,28 @@ describe('a trial', () => {
     expect(await bench.records(run, 1)).toMatchObject([{ attempt, state: 'completed' }])
     await worker.stop()
     expect((await bench.home.left()).records).toBe(0)
+  })
+
+  it('that reaches its limit while its machine waits for room on the disk is tried again, not held against its approach', async () => {
+    const { run } = await bench.queues.run(0)
+    const module = path.join(bench.home.paths.home, 'never-ends.mjs')
+    await writeFile(module, 'export default { run: () => new Promise(() => undefined) }')
+    const approaches = [{ approach: 'a', label: 'a', strategy: { kind: 'module' as const, path: module }, parameters: {} }]
+    await bench.queues.store.storePlan({ ...aPlan(run), approaches, timeoutMs: 1_000 })
+    await (await bench.queues.queue()).enqueueRun(run, [{ trial: trialIdOf(run, 'a', 1), label: 'a', repeat: 1, isBaseline: false }])
+    const host = bench.home.host
+    const clone = host.clone.bind(host)
+    host.clone = async (options) => {
+      const sandbox = await clone(options)
+      const inspect = sandbox.machine.inspect.bind(sandbox.machine)
+      sandbox.machine.inspect = async () => ({ ...await inspect(), waitsForDisk: true })
+      return sandbox
+    }
+    await bench.work()
+    for await (const event of bench.queues.store.followEvents(run, 0, AbortSignal.timeout(60_000))) {
+      if (event.type === 'trial-phase' && event.phase === 'queued') return expect(event.message).toMatch(/^tried again: trial a\/1 needs at least 1 MiB on the disk of /)
+    }
+    expect.unreachable()
   })
 
   it('that is delivered a second time while the first is at work has one result and no second machine (invariant 5)', async () => {
