@@ -105,7 +105,7 @@ export class ActiveRuns {
       if (request.sandbox !== null) throw error
       throw await tellDiskFull(error, { what: 'the run', folder: this.parts.paths.home, kept: 'what was made for it is gone again' })
     })
-    await this.parts.runs.storePlan(plan)
+    await this.withRoom(id, signal, () => this.parts.runs.storePlan(plan))
     await this.drive(plan, signal)
   }
 
@@ -114,9 +114,11 @@ export class ActiveRuns {
     const { runs, ensureWorker } = this.parts
     const run = plan.id as RunId
     signal.throwIfAborted()
-    await runs.setPhase(run, 'running', `${countOf(plan.approaches.length * plan.repeats, 'trial')} queued`)
-    await this.enqueue(plan)
-    await ensureWorker()
+    await this.withRoom(run, signal, async () => {
+      await runs.setPhase(run, 'running', `${countOf(plan.approaches.length * plan.repeats, 'trial')} queued`)
+      await this.enqueue(plan)
+      await ensureWorker()
+    })
     const ended = new AbortController()
     const refill = this.keepQueued(plan, AbortSignal.any([signal, ended.signal]))
     for await (const event of runs.followEvents(run, 0, signal)) if (event.type === 'run-end') break
@@ -124,6 +126,11 @@ export class ActiveRuns {
     await refill
     signal.throwIfAborted()
     await this.cleanUp(run, plan)
+  }
+
+  /** Once its checkpoint is there a run goes on as soon as there is room; what that took is not thrown away. */
+  private async withRoom(run: RunId, signal: AbortSignal, work: () => Promise<unknown>): Promise<void> {
+    await onceThereIsRoom(work, signal, (error) => this.parts.onError(`${run} waits for room`, error))
   }
 
   private async enqueue(plan: RunPlan): Promise<void> {

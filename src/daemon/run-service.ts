@@ -24,6 +24,7 @@ import { isFinalPhase, type RunStore } from '../store/run-store.js'
 import type { Clock } from '../util/clock.js'
 import type { ActiveRuns } from './active-runs.js'
 import { trialsOf } from './planned-trials.js'
+import { withRoomNotices } from './room-notices.js'
 import type { RunService } from './services.js'
 
 /** What runs are offered with. */
@@ -83,7 +84,7 @@ export class RunCalls implements RunService {
   }
 
   events(id: string, fromSeq: number, signal: AbortSignal): AsyncIterable<RunEvent> {
-    return this.parts.runs.followEvents(id as RunId, fromSeq, signal)
+    return withRoomNotices(this.parts.runs.followEvents(id as RunId, fromSeq, signal), this.parts.paths.home, fromSeq)
   }
 
   async cancel(id: string, request: CancelRunRequest): Promise<void> {

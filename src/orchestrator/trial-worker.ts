@@ -1,7 +1,7 @@
 /**
  * Takes trials from the queue as memory allows and runs each to its stored record.
  *
- *   next trial seen → memory granted → trial claimed → twin of an earlier attempt ended → runTrial → claim ended
+ *   next trial seen → room on the disk → memory granted → trial claimed → twin of an earlier attempt ended → runTrial → claim ended
  *
  * Owns: this order, how many trials of a run go on at once, and what becomes of a claim after each kind
  * of end. Does not own: the queue, the ledger, what a trial does.
@@ -19,8 +19,9 @@ import type { Paths } from '../store/paths.js'
 import type { RunStore } from '../store/run-store.js'
 import { countOf } from '../util/count-of.js'
 import { createDeferred } from '../util/deferred.js'
-import { onceThereIsRoom } from '../util/disk-space.js'
+import { onceThereIsRoom, requireFreeSpace } from '../util/disk-space.js'
 import type { HeldReservation, Reservations } from './reservations.js'
+import { START_DISK_BYTES } from './sandboxes.js'
 import { runTrial } from './trial-run.js'
 
 /** Time before a trial that was displaced for its memory may be claimed again, milliseconds. */
@@ -49,7 +50,7 @@ export interface TrialWorkerParts {
 export class TrialWorker {
   private readonly active = new Map<RunId, number>()
   private processorsAtWork = 0
-  /** The trial that was last told to wait for processors: it is told once. */
+  /** The trial that was last told to wait for processors or room: it is told once. */
   private toldToWait: string | null = null
   private readonly working = new Set<Promise<void>>()
   private slotFreed = createDeferred<void>()
@@ -83,7 +84,7 @@ export class TrialWorker {
     const plan = await runs.readPlan(job.run)
     if (plan === null) return false
     const processors = await this.parts.loadSnapshot(plan).then(({ shape }) => shape.cpus, () => 1)
-    if (this.isFull(job, plan, processors)) return false
+    if (this.isFull(job, plan, processors) || await this.lacksRoom(job)) return false
     const memory = await this.reserve(job, plan, signal)
     if (memory === null) return true
     const claim = await queue.claimTrial(this.parts.name).catch((error: unknown) => {
@@ -208,11 +209,25 @@ export class TrialWorker {
   private isFull(job: TrialJob, plan: RunPlan, processors: number): boolean {
     if (plan.parallel !== null) return (this.active.get(job.run) ?? 0) >= plan.parallel
     const isFull = this.processorsAtWork > 0 && this.processorsAtWork + processors > this.parts.processorsMax
-    if (isFull && this.toldToWait !== job.trial) {
-      this.toldToWait = job.trial
-      this.tell(job, { phase: 'waiting', message: `needs ${countOf(processors, 'processor')}, ${this.processorsAtWork} of ${this.parts.processorsMax} at work` })
-    }
+    if (isFull) this.tellToWait(job, `needs ${countOf(processors, 'processor')}, ${this.processorsAtWork} of ${this.parts.processorsMax} at work`)
     return isFull
+  }
+
+  /** A trial begun without room would stand still at once, and use up its attempts. */
+  private async lacksRoom(job: TrialJob): Promise<boolean> {
+    return requireFreeSpace({
+      what: `trial ${job.label}/${job.repeat}`, folder: this.parts.paths.layers, neededBytes: START_DISK_BYTES, isLeast: true,
+      kept: 'it begins once there is room',
+    }).then(() => false, (error: unknown) => {
+      this.tellToWait(job, toKosa8Error(error).message)
+      return true
+    })
+  }
+
+  private tellToWait(job: TrialJob, message: string): void {
+    if (this.toldToWait === job.trial) return
+    this.toldToWait = job.trial
+    this.tell(job, { phase: 'waiting', message })
   }
 
   private async waitForChange(signal: AbortSignal): Promise<void> {

@@ -18,7 +18,7 @@ import {
 import type {
   AttemptJournal, ClaimedCompare, ClaimedTrial, EnqueueOptions, QueuedTrial, RunQueue, RunQueueStatus, TrialJob,
 } from './queue.js'
-import { connectRedis, unreachable, type RedisAddress } from './redis-client.js'
+import { connectRedis, explainRefusal, unreachable, type RedisAddress } from './redis-client.js'
 import { WorkNotices } from './work-notices.js'
 
 /** How the queue is opened. */
@@ -275,6 +275,8 @@ class BullmqRunQueue implements RunQueue {
     })
     try {
       return await Promise.race([answer as Promise<T>, late])
+    } catch (error) {
+      throw explainRefusal(this.config.address, error)
     } finally {
       clearTimeout(timer)
     }

@@ -50,7 +50,7 @@ export async function connectOnce(address: RedisAddress, timeoutMs: number): Pro
 /** The error for a Redis that is not there. */
 export function unreachable(address: RedisAddress, cause: unknown): Kosa8Error {
   const isOurs = 'socketPath' in address
-  const where = isOurs ? address.socketPath : withoutPassword(address.url)
+  const where = placeOf(address)
   return new Kosa8Error('QUEUE_UNREACHABLE', `the queue's Redis at ${where} does not answer: ${messageOf(cause)}`, {
     hint: isOurs
       ? 'start it again with: kosa8 daemon stop && kosa8 daemon start'
@@ -58,6 +58,16 @@ export function unreachable(address: RedisAddress, cause: unknown): Kosa8Error {
     details: { address: where },
     cause,
   })
+}
+
+/** A Redis that answers, but writes nothing because its disk is full, says so in words of its own; the rest stays as it is. */
+export function explainRefusal(address: RedisAddress, thrown: unknown): unknown {
+  const words = messageOf(thrown)
+  if (!words.startsWith('MISCONF')) return thrown
+  const isOurs = 'socketPath' in address
+  const message = `the queue's Redis at ${placeOf(address)} refuses to write: ${words}`
+  if (isOurs && /no space left/i.test(words)) return new Kosa8Error('DISK_FULL', message, { cause: thrown })
+  return new Kosa8Error('QUEUE_UNREACHABLE', message, { hint: isOurs ? undefined : 'look at the disk of that Redis, then run the same command again', cause: thrown })
 }
 
 function createClient(address: RedisAddress, options: Pick<RedisOptions, 'maxRetriesPerRequest' | 'retryStrategy'>): Redis {
@@ -88,15 +98,16 @@ async function waitUntilReady(client: Redis, address: RedisAddress, timeoutMs: n
 async function checkPolicy(client: Redis, address: RedisAddress): Promise<void> {
   const policy = /^maxmemory_policy:(\S+)/m.exec(await client.info('memory'))?.[1]
   if (policy === undefined || policy === 'noeviction') return
-  const where = 'url' in address ? withoutPassword(address.url) : address.socketPath
+  const where = placeOf(address)
   throw new Kosa8Error('CONFIG_INVALID', `the Redis at ${where} may drop queued jobs: its maxmemory-policy is ${policy}`, {
     hint: 'set it with: redis-cli config set maxmemory-policy noeviction',
     details: { policy },
   })
 }
 
-function withoutPassword(url: string): string {
-  return url.replace(/\/\/[^@/]*@/, '//')
+/** Where it is, without a password. */
+function placeOf(address: RedisAddress): string {
+  return 'url' in address ? address.url.replace(/\/\/[^@/]*@/, '//') : address.socketPath
 }
 
 function messageOf(thrown: unknown): string {

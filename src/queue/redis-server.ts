@@ -118,9 +118,9 @@ async function launch(config: RedisServerConfig): Promise<RedisServer> {
   failed.catch(() => undefined)
   const process = child.pid === undefined ? null : readProcessIdentity(child.pid)
   if (process === null) return failed
-  await writeFileAtomic(recordFile(config), JSON.stringify(process))
   child.unref()
   try {
+    await writeFileAtomic(recordFile(config), JSON.stringify(process))
     return await Promise.race([waitUntilAnswering(config), failed])
   } catch (error) {
     await endProcess(process)

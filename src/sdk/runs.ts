@@ -91,7 +91,8 @@ export class RunsClient {
       let reason: unknown
       try {
         for await (const event of this.events(id, nextSeq, options.signal)) {
-          if (event.seq < nextSeq) continue
+          // A note for which the run's log has no room has the place of the event before it.
+          if (event.seq < nextSeq - 1) continue
           nextSeq = event.seq + 1
           failures = 0
           yield event

@@ -1,7 +1,7 @@
 /**
  * A home on a disk that is really full: what is refused, what goes on, what is said.
  */
-import { mkdir, rm, statfs, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, rm, statfs, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { afterAll, expect, it } from 'vitest'
 import { runProgram } from '../../src/util/spawn.js'
@@ -9,6 +9,9 @@ import { shell } from '../helpers/git-fixture.js'
 import { Kosa8 } from '../helpers/kosa8.js'
 
 const DISK_MIB = 400
+/** What a run is left: enough for its checkpoint of about 120 MiB, and less than its approach writes on top. */
+const LEFT_MIB = 200
+const WRITTEN_MIB = 150
 
 let kosa8: Kosa8 | undefined
 let isMounted = false
@@ -19,6 +22,12 @@ afterAll(async () => {
   if (isMounted) await runProgram('umount', ['-l', kosa8!.paths.home])
   await kosa8?.close()
 })
+
+/** Takes all but so much. */
+async function leave(folder: string, leftMib: number): Promise<void> {
+  const { bavail, bsize } = await statfs(folder)
+  shell(folder, `fallocate -l ${bavail * bsize - leftMib * 1024 * 1024} filler`)
+}
 
 /** Takes every byte that is left. */
 async function fill(folder: string): Promise<void> {
@@ -54,4 +63,20 @@ it('nothing that has no room is begun or ends anything, and all goes on once the
   await kosa8.ask(['rewind', 'box', '-y'])
   expect(await kosa8.ask(['exec', 'box', '--', 'cat', '/run/state'])).toBe('before\n')
   await kosa8.ask(['rm', 'box'])
+}, 120_000)
+
+it('a fork whose disk fills up under it says so, and goes on once there is room', async ({ skip }) => {
+  if (!isMounted) skip('a small file system can only be mounted by root, with the program mount')
+  const { home } = kosa8!.paths
+  const repository = await kosa8!.makeRepository('growing', { 'kosa8.yaml': 'image: base\nmem: 192M\n' }, {
+    a: `dd if=/dev/zero of=/var/large bs=1M count=${WRITTEN_MIB} conv=fsync; echo done > file`,
+  })
+  await leave(home, LEFT_MIB)
+  const { fork } = await kosa8!.startFork(['--approaches', 'a', '--repo', repository])
+  await new Promise<void>((resolve) => fork.process.stderr!.on('data', () => { if (fork.stderrSoFar().includes('is full: the run waits for room')) resolve() }))
+  await rm(path.join(home, 'filler'))
+  const { status, stdout, stderr } = await fork.ended
+  expect(status, stderr).toBe(0)
+  expect(JSON.parse(stdout)).toMatchObject({ state: 'completed', trials: [{ state: 'completed', diff: { files: 1 }, error: null }] })
+  expect(await Promise.all([kosa8!.paths.layers, kosa8!.paths.checkpoints, kosa8!.paths.reservations].map((folder) => readdir(folder)))).toEqual([[], [], []])
 }, 120_000)
