@@ -18,7 +18,12 @@ export async function* withRoomNotices(events: AsyncIterable<RunEvent>, folder: 
   const iterator = events[Symbol.asyncIterator]()
   let last: { seq: number; phase: RunPhase } = { seq: fromSeq, phase: 'preparing' }
   let wasFull = false
-  let next = iterator.next()
+  const ask = (): Promise<IteratorResult<RunEvent>> => {
+    const answer = iterator.next()
+    answer.catch(() => undefined) // a follower that goes at a notice leaves the next event unasked for
+    return answer
+  }
+  let next = ask()
   for (;;) {
     const result = await orSilence(next)
     if (result === 'silence') {
@@ -30,7 +35,7 @@ export async function* withRoomNotices(events: AsyncIterable<RunEvent>, folder: 
     if (result.done === true) return
     last = { seq: result.value.seq, phase: result.value.type === 'run-phase' ? result.value.phase : last.phase }
     yield result.value
-    next = iterator.next()
+    next = ask()
   }
 }
 
