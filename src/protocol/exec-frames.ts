@@ -48,7 +48,7 @@ export class ExecConnection {
   /** @param head bytes that arrived together with the upgrade */
   constructor(private readonly socket: Duplex, head: Buffer, private readonly handlers: ExecHandlers) {
     socket.on('data', (chunk: Buffer) => this.receive(chunk))
-    socket.on('error', (error) => this.close(new Kosa8Error('DAEMON_UNREACHABLE', `the connection broke: ${error.message}`)))
+    socket.on('error', (error) => this.close(new Kosa8Error('DAEMON_UNREACHABLE', `the connection to the daemon broke: ${error.message}`)))
     socket.on('close', () => this.close(null))
     socket.on('end', () => this.end())
     // The owner may open its streams first: frames of the head are read after the caller's own code.

@@ -113,13 +113,13 @@ function unreadable(source: string, error: unknown): Kosa8Error {
 async function packInto(sandbox: SandboxHandle, source: string, place: string, meter: Meter): Promise<string[]> {
   const process = await sandbox.spawn({ argv: ['sh', '-c', UNPACK, 'sh', place], stdin: true })
   process.stdout.resume()
-  const reason = readText(process.stderr)
+  const reason = readComplaint(process.stderr)
   // Not before there is somebody to read it: what a child prints and nobody reads is dropped at its end.
   const packed = packFolder(source)
   const sent = pipeline(packed.archive, meter, process.stdin as Writable).catch(() => undefined)
   try {
     const exit = await process.exited
-    if (exit.code !== 0) throw new Kosa8Error('GUEST_COMMAND_FAILED', `unpacking to ${place} in ${sandbox.name} failed: ${(await reason).trim()}`)
+    if (exit.code !== 0) throw new Kosa8Error('GUEST_COMMAND_FAILED', `unpacking to ${place} in ${sandbox.name} failed: ${await reason}`)
     return await packed.finished
   } finally {
     packed.stop()
@@ -130,15 +130,20 @@ async function packInto(sandbox: SandboxHandle, source: string, place: string, m
 async function unpackFrom(sandbox: SandboxHandle, source: string, temporary: string, meter: Meter): Promise<string[]> {
   await mkdir(temporary)
   const process = await sandbox.spawn({ argv: ['tar', '-C', source, '-cf', '-', '.'] })
-  const reason = readText(process.stderr)
+  const reason = readComplaint(process.stderr)
   try {
     const [{ skipped }, exit] = await Promise.all([unpackTar(through(process.stdout, meter), temporary), process.exited])
-    if (exit.code !== 0) throw new Kosa8Error('GUEST_COMMAND_FAILED', `packing ${source} in ${sandbox.name} failed: ${(await reason).trim()}`)
+    if (exit.code !== 0) throw new Kosa8Error('GUEST_COMMAND_FAILED', `packing ${source} in ${sandbox.name} failed: ${await reason}`)
     return skipped
   } catch (error) {
     process.close()
     throw error
   }
+}
+
+/** What a program says of its failure. Nothing where that breaks off: what broke it off is the failure then. */
+function readComplaint(stream: Readable): Promise<string> {
+  return readText(stream).then((text) => text.trim(), () => '')
 }
 
 function absolute(place: string): string {

@@ -1,7 +1,7 @@
 /**
  * Processes of ours, killed in the middle of a run: what is finished stays, the run goes on, nothing is left behind.
  */
-import { readFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, truncate, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { RunId } from '../../src/model/ids.js'
@@ -91,4 +91,32 @@ it('a sandbox survives SIGKILL of the daemon and answers', async () => {
   await killHard(await kosa8.daemon())
   expect(await kosa8.ask(['exec', 'source', '--', 'cat', '/dev/shm/mark', '/proc/sys/kernel/random/boot_id'])).toBe(`kept\n${boot}`)
   expect(await kosa8.machine(({ purpose }) => purpose.kind === 'sandbox')).toEqual(machine)
+})
+
+describe('a copy of a folder in whose middle the daemon is killed says so in one line', () => {
+  /** By then its socket is closed, or reset where bytes were on their way. */
+  const SAID = { status: 3, stderr: expect.stringMatching(/^kosa8: the (daemon ended while .*|connection to the daemon broke: .*)\n$/) as string }
+  const script = (text: string): string[] => ['exec', 'source', '--', 'sh', '-c', text]
+
+  it('to the host, where nothing of it is left', async () => {
+    const folder = path.join(kosa8.folder, 'out')
+    await mkdir(folder)
+    await kosa8.ask(script('mkdir /srv/much && truncate -s 4G /srv/much/zeros'))
+    const copy = kosa8.start(['cp', 'source:/srv/much', 'out/much'])
+    const [temporary] = await kosa8.until(folder, async () => readdir(folder).then((names) => names.length === 0 ? null : names))
+    await kosa8.until(path.join(folder, temporary!), async () => (await readdir(path.join(folder, temporary!))).length === 0 ? null : true)
+    await killHard(await kosa8.daemon())
+    expect(await copy.ended).toMatchObject(SAID)
+    expect(await readdir(folder)).toEqual([])
+  })
+
+  it('into the sandbox', async () => {
+    await mkdir(path.join(kosa8.folder, 'much'))
+    await writeFile(path.join(kosa8.folder, 'much', 'zeros'), '')
+    await truncate(path.join(kosa8.folder, 'much', 'zeros'), 4 * 2 ** 30)
+    const copy = kosa8.start(['cp', 'much', 'source:/srv/in'])
+    await kosa8.ask(script('until [ -s /srv/in/zeros ]; do sleep 0.1; done'))
+    await killHard(await kosa8.daemon())
+    expect(await copy.ended).toMatchObject(SAID)
+  })
 })
