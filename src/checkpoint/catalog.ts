@@ -183,11 +183,15 @@ export class CheckpointCatalog {
     return removed
   }
 
-  /** Removes what a killed process left of checkpoints it was taking or removing. Call it while nobody takes one. */
-  async removeUnfinished(): Promise<void> {
+  /**
+   * Removes what a killed process left of checkpoints it was taking or removing.
+   * @param isQuiet true for a sandbox of which nobody takes a checkpoint now
+   */
+  async removeUnfinished(isQuiet: (sandbox: SandboxName) => boolean): Promise<void> {
     for (const sandbox of await readNames(this.folders.checkpoints)) {
       const folder = path.join(this.folders.checkpoints, sandbox)
       if (sandbox.startsWith('.')) await rm(folder, { recursive: true, force: true })
+      if (!isQuiet(sandbox as SandboxName)) continue
       for (const id of await namesIn(folder)) {
         const hasManifest = await stat(path.join(folder, id, MANIFEST_NAME)).then(() => true, () => false)
         if (!hasManifest) await rm(path.join(folder, id), { recursive: true, force: true })

@@ -259,7 +259,9 @@ export class Sandboxes {
   async recover(reservations: readonly Reservation[], { isAlone }: { isAlone: boolean }): Promise<void> {
     const quietAt = isAlone ? Date.now() : undefined
     await this.machines.recover(reservations)
-    if (isAlone) await this.parts.catalog.removeUnfinished()
+    // A worker takes checkpoints too, but of clones that no sandbox is made of yet.
+    const known = new Set((await this.parts.store.list()).map(({ name }) => name))
+    await this.parts.catalog.removeUnfinished((name) => isAlone || known.has(name))
     await this.forgetUnfinished()
     const collect = (): Promise<void> => this.checkpoints.collectGarbage({ quietAt })
     if (this.machines.areAllFound) await collect()

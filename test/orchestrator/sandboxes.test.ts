@@ -180,10 +180,10 @@ describe('a checkpoint', () => {
 })
 
 describe('the next daemon', () => {
-  const restart = async (): Promise<void> => {
+  const restart = async ({ isAlone } = { isAlone: true }): Promise<void> => {
     sandboxes.machines.detachAll()
     sandboxes = open()
-    await sandboxes.recover(ledger.status().reservations, { isAlone: true })
+    await sandboxes.recover(ledger.status().reservations, { isAlone })
   }
 
   it('finds a machine that answers late, and removes only then what nothing refers to', async () => {
@@ -197,6 +197,19 @@ describe('the next daemon', () => {
     expect((await sandboxes.machines.of(name('source'))).machine.handle.id).toBe(machine.handle.id)
     expect({ machines: await machineCount(), reserved: reservedMib() }).toEqual({ machines: 1, reserved: SHAPE.memoryMib })
     await expect.poll(() => existsSync(orphan)).toBe(false)
+  })
+
+  it('removes what was left of a checkpoint half taken, while a worker lives only that of a sandbox it knows', async () => {
+    await create()
+    const { id } = await sandboxes.checkpoints.take(name('source'), { label: null })
+    const [whole, left, keptByWorker] = [`source/${id}`, 'source/source-ckpt-2', 'mend-1-0e08b3f9/mend-1-0e08b3f9-ckpt-1']
+      .map((folder) => path.join(home.paths.checkpoints, folder)) as [string, string, string]
+    for (const folder of [left, keptByWorker]) await mkdir(folder, { recursive: true })
+    const there = (): boolean[] => [whole, left, keptByWorker].map((folder) => existsSync(folder))
+    await restart({ isAlone: false })
+    expect(there()).toEqual([true, false, true])
+    await restart({ isAlone: true })
+    expect(there()).toEqual([true, false, false])
   })
 
   it('serves while a machine does not answer, says so, and ends that machine when its sandbox is rewound', async () => {
