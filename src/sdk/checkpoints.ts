@@ -113,17 +113,14 @@ export class CheckpointsClient {
   async remove(sandbox: string, selector: string, { approval }: WithApproval = {}): Promise<CheckpointRecord> {
     const checkpoint = await this.find(sandbox, selector)
     await this.connection.call('deleteSnapshot', { params: { name: sandbox, id: checkpoint.id }, approval })
-    await this.forget(sandbox, [checkpoint.id], `${checkpoint.id} is removed`)
+    await this.forgetIfThereIsRoom(sandbox, [checkpoint.id])
     return checkpoint
   }
 
   /** Forgets all records of a sandbox that is gone. */
   async forgetSandbox(sandbox: string): Promise<void> {
-    if ((await this.store.load()).sandboxes[sandbox] === undefined) return
-    // Records without their snapshots do not count: that they could not be removed matters to nobody.
-    await this.change(sandbox, () => [], '').catch((error: unknown) => {
-      if (toKosa8Error(error).code !== 'DISK_FULL') throw error
-    })
+    const records = (await this.store.load()).sandboxes[sandbox] ?? []
+    await this.forgetIfThereIsRoom(sandbox, records.map(({ id }) => id))
   }
 
   private async look(sandbox: string): Promise<Seen> {
@@ -150,8 +147,15 @@ export class CheckpointsClient {
     const surplus = records.slice(0, Math.max(0, records.length - MAX_CHECKPOINTS_PER_SANDBOX)).map(({ id }) => id)
     if (surplus.length === 0) return []
     const evicted = await this.deleteSnapshots(sandbox, surplus)
-    await this.forget(sandbox, surplus, `the new checkpoint of ${sandbox} is there`)
+    await this.forgetIfThereIsRoom(sandbox, surplus)
     return evicted
+  }
+
+  /** Records whose snapshots are gone do not count: that they could not be removed matters to nobody. */
+  private async forgetIfThereIsRoom(sandbox: string, ids: string[]): Promise<void> {
+    await this.forget(sandbox, ids, '').catch((error: unknown) => {
+      if (toKosa8Error(error).code !== 'DISK_FULL') throw error
+    })
   }
 
   /** @param kept what there is all the same, for the error when the list could not be written */

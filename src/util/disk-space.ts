@@ -58,7 +58,7 @@ export async function describeDiskFull(need: DiskNeed, cause?: unknown): Promise
   const left = free.files === 0 ? 'no further file can be made there (no inodes left)' : `${toMib(free.bytes)} MiB are free`
   return new Kosa8Error('DISK_FULL',
     `${need.what} needs ${need.isLeast === true ? 'at least ' : ''}${toMib(need.neededBytes, Math.ceil)} MiB on the disk of ${need.folder}, where ${left}; nothing was lost: ${need.kept}`, {
-      hint: 'make room (kosa8 checkpoint rm, kosa8 rm, kosa8 runs rm), then run the same command again',
+      hint: 'make room there (in the home: kosa8 checkpoint rm, kosa8 rm, kosa8 runs rm), then run the same command again',
       details: { folder: need.folder, neededBytes: need.neededBytes, isLeast: need.isLeast === true, freeBytes: free.bytes }, cause,
     })
 }

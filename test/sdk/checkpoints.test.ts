@@ -57,6 +57,23 @@ describe('checkpoints', () => {
     expect(snapshots()).toEqual([])
   })
 
+  it('are taken and rewound with their list or not at all where its disk is full, and removed without it', async () => {
+    const { home, db, sandboxes, snapshots } = await openDb()
+    for (const label of ['one', 'two']) await db.checkpoint({ label })
+    const store = new FileCheckpointStore(path.join(home, 'checkpoints.json'))
+    store.update = () => Promise.reject(Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' }))
+    const full = new Kosa8Client({ home, checkpointStore: store }).sandbox('db')
+    await expect(full.checkpoint()).rejects.toMatchObject({ code: 'DISK_FULL', message: expect.stringContaining(`on the disk of ${home}`) as string })
+    await expect(full.rewind({ to: 'one' })).rejects.toMatchObject({
+      code: 'DISK_FULL', message: expect.stringMatching(/: db is back at db-ckpt-1, and its later checkpoints are still there$/) as string,
+    })
+    expect(snapshots()).toEqual(['db-ckpt-1', 'db-ckpt-2'])
+    expect((await full.deleteCheckpoint('two')).id).toBe('db-ckpt-2')
+    expect((await full.checkpoints()).map(({ label }) => label)).toEqual(['one'])
+    expect(await full.delete()).toEqual({ ok: true, checkpoints_dropped: 1 })
+    expect(sandboxes.all.has('db')).toBe(false)
+  })
+
   it('are removed by id or label, and the others stay', async () => {
     const { db, snapshots } = await openDb()
     for (const label of ['one', 'two', 'three']) await db.checkpoint({ label })
