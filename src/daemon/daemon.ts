@@ -12,6 +12,7 @@ import type { Settings } from '../config/environment.js'
 import { Ledger } from '../admission/ledger.js'
 import { createDriver, type Drivers } from '../hypervisor/registry.js'
 import { removeAbandonedScratch } from '../git/scratch.js'
+import { toKosa8Error } from '../errors/kosa8-error.js'
 import { resolveImage } from '../image/store.js'
 import type { SandboxName } from '../model/ids.js'
 import { Gateways } from '../orchestrator/gateways.js'
@@ -31,6 +32,7 @@ import { SandboxStore } from '../store/sandbox-store.js'
 import { removeAbandonedTemporaries } from '../util/atomic-write.js'
 import { systemClock } from '../util/clock.js'
 import { createDeferred } from '../util/deferred.js'
+import { onceThereIsRoom } from '../util/disk-space.js'
 import { ownProcessIdentity } from '../util/process-identity.js'
 import { ActiveRuns } from './active-runs.js'
 import { ApprovalBook } from './approval-book.js'
@@ -42,6 +44,7 @@ import { RunCalls } from './run-service.js'
 import { SandboxCalls } from './sandbox-service.js'
 import { startServer } from './server/server.js'
 import type { DaemonService, Services } from './services.js'
+import { keepSpareRoom } from './spare-room.js'
 import { TcpPlace } from './tcp-place.js'
 import { WorkerProcess } from './worker-process.js'
 
@@ -111,7 +114,7 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
     }),
   })
   const server = await startServer(settings.socketPath, services)
-  await writeRecord(paths.daemonRecord, { ...ownProcessIdentity(), version: VERSION, socket: settings.socketPath })
+  await noteDaemon(config, paths, ended)
   host.pressure.start(host.ledger, book)
   setTimeout(() => {
     const trials = host.promised.filter(({ kind }) => kind === 'trial')
@@ -119,6 +122,7 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
   }, ADOPTION_GRACE_MS).unref()
   await active.recover()
   log.info({ version: VERSION, home: paths.home }, 'the daemon answers')
+  await keepSpareRoom(paths.home)
 
   const isBusy = async (): Promise<boolean> => active.count > 0 || !book.isIdle || (await sandboxes.list()).length > 0
   await waitForEnd(ended, activity, isBusy)
@@ -137,7 +141,17 @@ export async function runDaemon(config: DaemonConfig): Promise<void> {
     if (settings.redisUrl === null) await stopRedis(redis)
   }
   sandboxes.machines.detachAll()
+  await keepSpareRoom(paths.home)
   await rm(paths.daemonRecord, { force: true })
+}
+
+/** Where a guest takes every byte there is, the record waits: who wants to make room must be answered without it. */
+async function noteDaemon({ settings, log }: DaemonConfig, paths: Paths, ended: AbortSignal): Promise<void> {
+  const note = (): Promise<void> => writeRecord(paths.daemonRecord, { ...ownProcessIdentity(), version: VERSION, socket: settings.socketPath })
+  await note().catch((error: unknown) => {
+    if (toKosa8Error(error).code !== 'DISK_FULL') throw error
+    void onceThereIsRoom(note, ended, () => log.error({ err: error }, 'the record of the daemon waits for room')).catch(() => undefined)
+  })
 }
 
 /** What the daemon has of its host before anything is served. */

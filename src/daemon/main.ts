@@ -7,6 +7,7 @@ import { toKosa8Error } from '../errors/kosa8-error.js'
 import { openLog } from '../util/log.js'
 import { runDaemon } from './daemon.js'
 import { claimHome } from './sole-daemon.js'
+import { giveUpSpareRoom } from './spare-room.js'
 
 const log = openLog('kosa8d')
 const stop = new AbortController()
@@ -14,6 +15,7 @@ for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal
 
 try {
   const settings = readSettings()
+  await giveUpSpareRoom(settings.home)
   await claimHome(settings.home, settings.socketPath)
   await runDaemon({ settings, env: childEnvironment(settings), log, stays: process.argv.includes('--stay'), signal: stop.signal })
   process.exit(0)

@@ -129,7 +129,9 @@ async function describeFailure(home: string, reason: string, pid: number | undef
   const file = daemonLogOf(home)
   const freeBlocks = await statfs(home).then(({ bavail }) => bavail, () => 1)
   if (freeBlocks === 0) {
-    return new Kosa8Error('DISK_FULL', `the daemon could not be started: no space left where ${home} lies`, { hint: 'free some disk space and run the command again' })
+    return new Kosa8Error('DISK_FULL', `the daemon could not be started: no space left on the disk of ${home}`, {
+      hint: `make room elsewhere on that disk, or remove ${path.join(home, 'daemon.log')} or folders of ended runs in ${path.join(home, 'runs')}; then run the same command again`,
+    })
   }
   const text = await readFile(file, 'utf8').catch(() => '')
   const lines = text.trimEnd().split('\n').slice(-LOG_LINES)

@@ -55,8 +55,11 @@ it('nothing that has no room is begun or ends anything, and all goes on once the
   for (const command of refused) {
     const { status, stderr } = await kosa8.type(command)
     expect(status, command.join(' ')).toBe(3)
-    expect(stderr, command.join(' ')).toMatch(/needs (at least )?\d+ MiB on the disk of .* 0 MiB are free; nothing was lost: .*\nhint: make room /)
+    expect(stderr, command.join(' ')).toMatch(/needs (at least )?\d+ MiB on the disk of .* 0 MiB are free; nothing was lost: .*\nhint: make room there /)
   }
+  // The next daemon starts in the room the home has set aside.
+  process.kill((await kosa8.daemon()).pid, 'SIGKILL')
+  await fill(home)
   expect(await kosa8.ask(['exec', 'box', '--', 'cat', '/run/state'])).toBe('after\n')
   expect(JSON.parse(await kosa8.ask(['runs', 'ls', '--json']))).toEqual([])
   for (const name of ['filler', 'rest']) await rm(path.join(home, name), { force: true })
@@ -72,11 +75,12 @@ it('a fork whose disk fills up under it says so, and goes on once there is room'
     a: `dd if=/dev/zero of=/var/large bs=1M count=${WRITTEN_MIB} conv=fsync; echo done > file`,
   })
   await leave(home, LEFT_MIB)
-  const { fork } = await kosa8!.startFork(['--approaches', 'a', '--repo', repository])
+  const { run, fork } = await kosa8!.startFork(['--approaches', 'a', '--repo', repository])
   await new Promise<void>((resolve) => fork.process.stderr!.on('data', () => { if (fork.stderrSoFar().includes('is full: the run waits for room')) resolve() }))
   await rm(path.join(home, 'filler'))
   const { status, stdout, stderr } = await fork.ended
   expect(status, stderr).toBe(0)
   expect(JSON.parse(stdout)).toMatchObject({ state: 'completed', trials: [{ state: 'completed', diff: { files: 1 }, error: null }] })
+  await kosa8!.until(kosa8!.paths.runDirectory(run), async () => await kosa8!.runs.isTidied(run) || null)
   expect(await Promise.all([kosa8!.paths.layers, kosa8!.paths.checkpoints, kosa8!.paths.reservations].map((folder) => readdir(folder)))).toEqual([[], [], []])
 }, 120_000)
