@@ -330,6 +330,24 @@ describe('an import', () => {
     await expect(importFile(archive)).rejects.toMatchObject({ code: 'USAGE', hint: expect.stringContaining('--name') as string })
     await expect(importFile(archive, { name: 'No Such' })).rejects.toMatchObject({ code: 'USAGE' })
     expect((await importFile(archive, { name: 'mine' })).image.name).toBe('mine')
-    await expect(importFrom(path.join(folder, 'absent.tar'))).rejects.toMatchObject({ code: 'USAGE', message: expect.stringContaining('absent.tar') as string })
+  })
+
+  test.each([
+    ['is not there', () => undefined, { code: 'USAGE', message: /^there is no file or folder \S+image\.tar$/, hint: /^give a file made by `docker save`/ }],
+    ['may not be read', (file: string) => symlink('/proc/sys/vm/compact_memory', file), { code: 'USAGE', message: /image\.tar cannot be read: EACCES/, hint: /^give a file/ }],
+    ['is a folder without an image', (file: string) => mkdir(file), { code: 'IMAGE_ARCHIVE_INVALID', message: /neither an index\.json .* nor a manifest\.json/, hint: /^save the image again/ }],
+    ['is a named pipe', (file: string) => runProgram('mkfifo', [file]), { code: 'USAGE', message: /is neither a file nor a folder$/, hint: /^give a file/ }],
+    ['is empty', (file: string) => writeFile(file, ''), { code: 'IMAGE_ARCHIVE_INVALID', message: /is no tar archive, or an empty one$/, hint: /^save the image again/ }],
+    ['is a text', (file: string) => writeFile(file, 'text\n'.repeat(200)), { code: 'IMAGE_ARCHIVE_INVALID', message: /^the archive cannot be imported: /, hint: /^save the image again/ }],
+  ])('that %s is refused before any work begins, also that of the base image', async (_what, make, { code, message, hint }) => {
+    const file = path.join(folder, 'image.tar')
+    await make(file)
+    const imagesDirectory = path.join(folder, 'images')
+    const titles: string[] = []
+    await expect(importFrom(file, { imagesDirectory, onProgress: ({ title }) => titles.push(title) })).rejects.toMatchObject({
+      code, message: expect.stringMatching(message) as string, hint: expect.stringMatching(hint) as string,
+    })
+    expect(titles).toEqual([])
+    await expect(readdir(imagesDirectory)).rejects.toMatchObject({ code: 'ENOENT' })
   })
 })

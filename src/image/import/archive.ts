@@ -9,10 +9,9 @@ import { open, stat, type FileHandle } from 'node:fs/promises'
 import path from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
-import { Kosa8Error } from '../../errors/kosa8-error.js'
 import { TarReader } from '../../util/tar-reader.js'
 import { decompress, detectCompression } from './decompress.js'
-import { LIMITS, printable, refuse, refuseTooMuch } from './refuse.js'
+import { LIMITS, printable, refuse, refuseEmpty, refuseTooMuch } from './refuse.js'
 
 /** Largest piece read at once. */
 const CHUNK_BYTES = 1024 * 1024
@@ -30,19 +29,13 @@ export interface ImageArchive {
 }
 
 /**
- * Opens an archive or a folder.
+ * Opens an archive or a folder that `check-archive.ts` has looked at.
  * @param workFolder where a compressed archive is decompressed to
- * @throws Kosa8Error USAGE when there is no such file, IMAGE_ARCHIVE_INVALID.
+ * @throws Kosa8Error IMAGE_ARCHIVE_INVALID.
  */
 export async function openArchive(file: string, workFolder: string, signal?: AbortSignal): Promise<ImageArchive> {
-  const found = await stat(file).catch((error: NodeJS.ErrnoException) => {
-    throw new Kosa8Error('USAGE', `cannot read ${file}: ${error.code ?? error.message}`, {
-      hint: 'give a file made by `docker save`, or an OCI image layout as a tar archive or a folder', cause: error,
-    })
-  })
-  if (found.isDirectory()) return openFolder(file)
-  if (!found.isFile()) throw new Kosa8Error('USAGE', `${file} is neither a file nor a folder`)
-  return openTar(file, await plainFile(file, workFolder, signal), signal)
+  const isFolder = (await stat(file)).isDirectory()
+  return isFolder ? openFolder(file) : openTar(file, await plainFile(file, workFolder, signal), signal)
 }
 
 /** Reads a whole document of an archive, bounded. */
@@ -56,7 +49,8 @@ export async function readDocument(archive: ImageArchive, name: string): Promise
   return Buffer.concat(chunks)
 }
 
-function openFolder(folder: string): ImageArchive {
+/** The files of a folder. */
+export function openFolder(folder: string): ImageArchive {
   const openFile = async (name: string): Promise<FileHandle | null> => {
     const handle = await open(path.join(folder, safeName(name)), constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
       .catch(() => null)
@@ -155,7 +149,7 @@ async function indexTar(file: string, signal: AbortSignal | undefined): Promise<
   } finally {
     stream.destroy()
   }
-  if (places.size === 0) throw refuse('it is no tar archive, or an empty one')
+  if (places.size === 0) throw refuseEmpty()
   return places
 }
 

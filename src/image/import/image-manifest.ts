@@ -9,7 +9,7 @@ import { createHash } from 'node:crypto'
 import path from 'node:path'
 import { z } from 'zod'
 import { readDocument, type ImageArchive } from './archive.js'
-import { LIMITS, printable, refuse, refuseTooMuch } from './refuse.js'
+import { LIMITS, printable, refuse, refuseTooMuch, refuseWithoutImage } from './refuse.js'
 
 const digestSchema = z.string().regex(/^(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$/, 'not a digest')
 const optionalText = z.string().nullish()
@@ -61,7 +61,7 @@ export interface ContainerImage {
 export async function readContainerImage(archive: ImageArchive): Promise<ContainerImage> {
   if (await archive.has('index.json')) return readOciImage(archive)
   if (await archive.has('manifest.json')) return readDockerImage(archive)
-  throw refuse('it has neither an index.json (OCI image layout) nor a manifest.json (docker save)')
+  throw refuseWithoutImage()
 }
 
 async function readOciImage(archive: ImageArchive): Promise<ContainerImage> {

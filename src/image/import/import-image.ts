@@ -1,7 +1,7 @@
 /**
  * Makes a sandbox image of a container image: the files of its layers with the kernel and the agent of our base image.
  *
- *   open → read the layers into a tree → complete the tree → write it as one archive → root disk → in place
+ *   look at the archive → base image → open → read the layers into a tree → complete the tree → write it as one archive → root disk → in place
  *
  * Owns: this order, what is added to the tree, and how large the disk is. Nothing of the archive is executed, and
  * nothing is written outside the build's folder. Called by `main.ts`.
@@ -16,6 +16,7 @@ import { BYTES_PER_INODE, buildDiskOfArchive } from '../root-disk.js'
 import { BuildSteps, requirePrograms } from '../steps.js'
 import { IMAGE_FILES, imageFolder, readManifest, type ImageManifest } from '../store.js'
 import { checkFreeSpace, commitImage, inWorkshop, makeWorkFolder, readFreeBytes } from '../workshop.js'
+import { checkArchive } from './check-archive.js'
 import { openArchive, type ImageArchive } from './archive.js'
 import { readContainerImage, type ContainerImage } from './image-manifest.js'
 import { readLayer } from './layer.js'
@@ -62,6 +63,7 @@ export async function importImage(file: string, options: ImportImageOptions): Pr
   const imagesDirectory = path.resolve(options.imagesDirectory)
   const recipesDirectory = options.recipesDirectory ?? await packageFolder('guest/images')
   if (options.name !== undefined) await requireFreeName(options.name, recipesDirectory)
+  await checkArchive(file)
   const steps = new BuildSteps(options.name ?? path.basename(file), options.onProgress ?? (() => undefined), options.signal)
   await requirePrograms(['flock', 'mke2fs', 'tar', 'zstd', ...(process.getuid?.() === 0 ? [] : ['fakeroot'])])
   const base = (await buildImage(BASE_IMAGE, options)).image

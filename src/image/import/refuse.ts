@@ -36,6 +36,16 @@ export function refuse(why: string, cause?: unknown): Kosa8Error {
   })
 }
 
+/** An error for what no files are in. */
+export function refuseEmpty(): Kosa8Error {
+  return refuse('it is no tar archive, or an empty one')
+}
+
+/** An error for files that are those of no image. */
+export function refuseWithoutImage(): Kosa8Error {
+  return refuse('it has neither an index.json (OCI image layout) nor a manifest.json (docker save)')
+}
+
 /** An error for something beyond a limit, which it says. */
 export function refuseTooMuch(what: string, limit: number): Kosa8Error {
   const amount = limit >= GIB ? `${limit / GIB} GiB` : limit.toLocaleString('en')
