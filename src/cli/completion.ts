@@ -1,86 +1,75 @@
-/** `kosa8 completion bash|zsh|fish`: a script for the shell, made of the verbs and flags there are. */
+/**
+ * `kosa8 completion bash|zsh|fish`: a script for the shell, which asks `kosa8 complete` what may stand where the cursor is.
+ *
+ * Owns: the scripts. Does not own what they offer (`complete.ts`).
+ */
 import type { Command } from 'commander'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { CommandTools } from './host.js'
 import { defineVerb, type Cli, type CommonOptions } from './verb.js'
 
-/** What may be typed after `path`, e.g. "checkpoint". */
-interface Words {
-  path: string
-  words: string[]
+/** Where nothing is offered, the shell offers files. A candidate that ends with a colon goes on without a blank. */
+const SCRIPTS: Record<string, string> = {
+  bash: `_kosa8() {
+  local line
+  COMPREPLY=()
+  while IFS= read -r line; do
+    COMPREPLY+=("$(printf %q "\${line%%$'\\t'*}")")
+  done < <(kosa8 complete -- "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+  if [[ "\${COMPREPLY[0]}" == *: ]]; then compopt -o nospace 2>/dev/null; fi
+}
+complete -o default -F _kosa8 kosa8
+`,
+  zsh: `#compdef kosa8
+_kosa8() {
+  local -a found items
+  local line
+  found=("\${(@f)$(kosa8 complete -- "\${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
+  if [[ -z "\${found[1]}" ]]; then
+    _files
+    return
+  fi
+  for line in "\${found[@]}"; do
+    line="\${line//:/\\\\:}"
+    items+=("\${line/$'\\t'/:}")
+  done
+  if [[ "\${found[1]%%$'\\t'*}" == *: ]]; then _describe kosa8 items -S ''; else _describe kosa8 items; fi
+}
+if [[ "\${funcstack[1]}" == _kosa8 ]]; then _kosa8 "$@"; else compdef _kosa8 kosa8; fi
+`,
+  fish: `function __kosa8_complete
+  set -l typed (commandline -opc)[2..-1]
+  set -l current (commandline -ct)
+  set -l found (kosa8 complete -- $typed "$current" 2>/dev/null)
+  if test (count $found) -gt 0
+    printf '%s\\n' $found
+  else
+    __fish_complete_path "$current"
+  end
+end
+complete -c kosa8 -f -a '(__kosa8_complete)'
+`,
 }
 
-const SHELLS: Record<string, (all: Words[]) => string> = { bash: bashScript, zsh: zshScript, fish: fishScript }
+/** Shells there is a script for. */
+export const COMPLETED_SHELLS = Object.keys(SCRIPTS)
 
 /** Adds the verb. */
 export function addCompletion(cli: Cli, program: Command): void {
   defineVerb(cli, program, 'completion <shell>', {
     summary: 'Print the completion script for bash, zsh or fish.',
-    examples: ['kosa8 completion bash > ~/.local/share/bash-completion/completions/kosa8', 'kosa8 completion fish > ~/.config/fish/completions/kosa8.fish'],
-  }, (tools, args, options) => print(tools, program, args, options))
+    examples: [
+      'kosa8 completion bash > ~/.local/share/bash-completion/completions/kosa8',
+      'kosa8 completion zsh > "${fpath[1]}/_kosa8"',
+      'kosa8 completion fish > ~/.config/fish/completions/kosa8.fish',
+    ],
+  }, print)
 }
 
-async function print({ output }: CommandTools, program: Command, [shell]: string[], options: CommonOptions): Promise<number> {
-  const write = Object.hasOwn(SHELLS, shell as string) ? SHELLS[shell as string] : undefined
-  if (write === undefined) throw new Kosa8Error('USAGE', `there is no completion for ${shell}`, { hint: 'use bash, zsh or fish' })
-  const words = collectWords(program, [])
-  if (options.json === true) output.printJson(words)
-  else output.print(write(words))
+async function print({ output }: CommandTools, [shell]: string[], options: CommonOptions): Promise<number> {
+  const script = Object.hasOwn(SCRIPTS, shell as string) ? SCRIPTS[shell as string] as string : undefined
+  if (script === undefined) throw new Kosa8Error('USAGE', `there is no completion for ${shell}`, { hint: 'use bash, zsh or fish' })
+  if (options.json === true) output.printJson({ shell, script })
+  else output.print(script)
   return 0
-}
-
-function collectWords(command: Command, trail: string[]): Words[] {
-  const flags = command.options.flatMap(({ short, long }) => [short, long]).filter((flag) => flag !== undefined)
-  const words = [...command.commands.map((each) => each.name()), ...flags, '--help']
-  return [{ path: trail.join(' '), words }, ...command.commands.flatMap((each) => collectWords(each, [...trail, each.name()]))]
-}
-
-/** Cases over the verbs typed so far; the longest that fits comes first. */
-function casesOf(all: Words[]): string {
-  const cases = all.filter(({ path }) => path !== '').sort((a, b) => b.path.length - a.path.length)
-  const lines = cases.map(({ path, words }) => `    "${path}"|"${path} "*) echo "${words.join(' ')}" ;;`)
-  return [...lines, `    *) echo "${all[0]?.words.join(' ') ?? ''}" ;;`].join('\n')
-}
-
-function bashScript(all: Words[]): string {
-  return `_kosa8_words() {
-  case "$1" in
-${casesOf(all)}
-  esac
-}
-_kosa8() {
-  local typed="\${COMP_WORDS[*]:1:COMP_CWORD-1}" current="\${COMP_WORDS[COMP_CWORD]}"
-  COMPREPLY=($(compgen -W "$(_kosa8_words "$typed")" -- "$current"))
-}
-complete -o default -F _kosa8 kosa8
-`
-}
-
-function zshScript(all: Words[]): string {
-  return `#compdef kosa8
-_kosa8_words() {
-  case "$1" in
-${casesOf(all)}
-  esac
-}
-_kosa8() {
-  local typed="\${(j: :)words[2,CURRENT-1]}"
-  compadd -- \${(z)$(_kosa8_words "$typed")} || _files
-}
-compdef _kosa8 kosa8
-`
-}
-
-function fishScript(all: Words[]): string {
-  return `function __kosa8_words
-  set -l typed (commandline -opc)[2..-1]
-  switch "$typed"
-${all.filter(({ path }) => path !== '').sort((a, b) => b.path.length - a.path.length)
-    .map(({ path, words }) => `    case '${path}' '${path} *'\n      string split ' ' '${words.join(' ')}'`).join('\n')}
-    case '*'
-      string split ' ' '${all[0]?.words.join(' ') ?? ''}'
-  end
-end
-complete -c kosa8 -a '(__kosa8_words)'
-`
 }

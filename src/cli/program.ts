@@ -9,6 +9,7 @@ import { VERSION } from '../protocol/status.js'
 import { addApply } from './apply.js'
 import { addApprove } from './approve.js'
 import { addCheckpoint } from './checkpoint.js'
+import { addComplete } from './complete.js'
 import { addCompletion } from './completion.js'
 import { addCp } from './cp.js'
 import { addCreate } from './create.js'
@@ -32,7 +33,7 @@ import type { Cli } from './verb.js'
 /** Every verb, in the order help lists them. */
 const VERBS = [
   addFork, addRuns, addReport, addDiff, addApply, addCreate, addLs, addExec, addShell, addCp, addRm, addEgress, addCheckpoint,
-  addRewind, addApprove, addImage, addDaemon, addDoctor, addCompletion, addMcp,
+  addRewind, addApprove, addImage, addDaemon, addDoctor, addCompletion, addComplete, addMcp,
 ]
 
 /** Runs one command line (without node and script) and returns its exit status. */

@@ -14,6 +14,7 @@ import { findNearest } from '../util/nearest.js'
 import { readApproachText, requireModule } from './approach-files.js'
 import { countCells, expandMatrix, labelOf } from './matrix.js'
 import type { Matrix } from './project-defaults.js'
+import { readProjectFile } from './project-file.js'
 import type { ProjectFile } from './project-schema.js'
 
 /** Strategies that come with kosa8; `none` is the baseline's own. */
@@ -57,6 +58,16 @@ export async function planApproaches(request: ApproachRequest): Promise<Approach
     }
   }
   return plans
+}
+
+/** Names that `--approaches` takes in this repository, sorted. @throws CONFIG_INVALID for a broken kosa8.yaml. */
+export async function listApproachNames(folder: string): Promise<string[]> {
+  const { approaches = {} } = await readProjectFile(folder)
+  return namesOf(approaches, await listApproachFiles(folder))
+}
+
+function namesOf(entries: object, files: ApproachFiles): string[] {
+  return [...new Set([...Object.keys(entries), ...files.keys()])].sort()
 }
 
 function checkSize({ names, matrix, repeats, trialsMax }: ApproachRequest): void {
@@ -115,11 +126,10 @@ async function findApproach(name: string, request: ApproachRequest, files: Appro
   }
   if (candidates[0] !== undefined) return fromFile(name, path.join(APPROACHES_FOLDER, candidates[0]), request.folder)
   if (isBuiltin(name)) return fromEntry(name, { strategy: name }, request.folder)
-  throw unknownApproach(name, [...Object.keys(entries), ...files.keys()])
+  throw unknownApproach(name, namesOf(entries, files))
 }
 
-function unknownApproach(name: string, existing: string[]): Kosa8Error {
-  const names = [...new Set(existing)].sort()
+function unknownApproach(name: string, names: string[]): Kosa8Error {
   const nearest = findNearest(name, names)
   const list = names.length === 0
     ? `there are none: add ${path.join(APPROACHES_FOLDER, `${name}.sh`)} or an entry in kosa8.yaml`

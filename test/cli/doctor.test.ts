@@ -1,6 +1,5 @@
 import { readdir } from 'node:fs/promises'
 import { describe, expect, it } from 'vitest'
-import { spawnProgram } from '../../src/util/spawn.js'
 import { serveHome } from '../daemon-server/serve.js'
 import { typeCommand } from './run-cli.js'
 
@@ -25,32 +24,5 @@ describe('kosa8 doctor', () => {
     const { status, stdout } = await typeCommand(['doctor'], { settings })
     expect(status).toBe(3)
     expect(stdout).toContain('problem  images        there is no base image yet\n                       build it with: kosa8 image build\n')
-  })
-})
-
-describe('kosa8 completion', () => {
-  it('for bash completes verbs, verbs below them, and flags', async () => {
-    const { settings } = await serveHome()
-    const { stdout } = await typeCommand(['completion', 'bash'], { settings })
-    const ask = async (words: string) => {
-      const script = `${stdout}\nCOMP_WORDS=(${words}); COMP_CWORD=$(( \${#COMP_WORDS[@]} - 1 )); _kosa8; echo "\${COMPREPLY[*]}"`
-      const bash = spawnProgram('bash', ['-c', script], { stdio: ['ignore', 'pipe', 'inherit'] })
-      const chunks: Buffer[] = []
-      for await (const chunk of bash.stdout!) chunks.push(chunk as Buffer)
-      return Buffer.concat(chunks).toString().trim()
-    }
-    expect(await ask('kosa8 rew')).toBe('rewind')
-    expect(await ask('kosa8 rewind web --t')).toBe('--to')
-    expect((await ask('kosa8 checkpoint ""')).split(' ')).toEqual(expect.arrayContaining(['ls', 'rm', '--label']))
-  })
-
-  it.each(['zsh', 'fish'])('is there for %s', async (shell) => {
-    const { settings } = await serveHome()
-    expect((await typeCommand(['completion', shell], { settings })).stdout).toContain('rewind')
-  })
-
-  it('for another shell is wrong use', async () => {
-    const { settings } = await serveHome()
-    expect(await typeCommand(['completion', 'csh'], { settings })).toMatchObject({ status: 2, stderr: 'kosa8: there is no completion for csh\nhint: use bash, zsh or fish\n' })
   })
 })
