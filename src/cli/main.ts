@@ -1,12 +1,15 @@
 #!/usr/bin/env node
 /** Entry file of the command `kosa8`: the process as a {@link CliHost}, and the only place that sets its status. */
 import type { Writable } from 'node:stream'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { readSettings, type Settings } from '../config/environment.js'
 import { toKosa8Error } from '../errors/kosa8-error.js'
 import type { CliHost, StopSignal } from './host.js'
 import { runCli } from './program.js'
 
 const STOP_SIGNALS: StopSignal[] = ['SIGINT', 'SIGTERM', 'SIGHUP']
+/** The command did what it was told, and its output is lost. */
+const OUTPUT_LOST = 3
 const DEFAULT_COLUMNS = 100
 const DEFAULT_ROWS = 24
 
@@ -39,11 +42,21 @@ function firstKnown(...sizes: (number | undefined)[]): number | undefined {
   return sizes.find((size) => size !== undefined && size > 0)
 }
 
-/** Whoever reads our output may stop reading: that ends the output, not the command. */
-function ignoreClosedOutput(stream: Writable): void {
+/**
+ * Whoever reads our output may stop reading: that ends the output, not the command. Nor does output that cannot be written.
+ * @returns what tells, once all is written, why some of it was not
+ */
+function watchOutput(stream: Writable): () => Promise<Error | null> {
+  let failure: Error | null = null
   stream.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EPIPE') throw error
+    if (error.code !== 'EPIPE') failure ??= error
   })
+  return async () => {
+    await flush(stream)
+    // A failed write is told after the call that made it.
+    await nextTurn()
+    return failure
+  }
 }
 
 async function flush(stream: Writable): Promise<void> {
@@ -55,8 +68,6 @@ async function flush(stream: Writable): Promise<void> {
 }
 
 async function main(): Promise<number> {
-  ignoreClosedOutput(process.stdout)
-  ignoreClosedOutput(process.stderr)
   try {
     return await runCli(process.argv.slice(2), createHost(readSettings()))
   } catch (thrown) {
@@ -66,7 +77,9 @@ async function main(): Promise<number> {
   }
 }
 
+const [outputEnds, errorsEnd] = [watchOutput(process.stdout), watchOutput(process.stderr)]
 const status = await main()
-await flush(process.stdout)
-await flush(process.stderr)
-process.exit(status)
+const lost = await outputEnds()
+if (lost !== null) process.stderr.write(`kosa8: the output cannot be written: ${lost.message}\n`)
+await errorsEnd()
+process.exit(lost === null || status !== 0 ? status : OUTPUT_LOST)
