@@ -189,7 +189,7 @@ export class CheckpointsClient {
   /** The error for a restore that failed: if the machine is gone with it, it says how to get it back. */
   private async explainLoss(sandbox: string, id: string, { approval }: WithApproval, thrown: unknown): Promise<Kosa8Error> {
     const error = toKosa8Error(thrown)
-    if (error.code.startsWith('APPROVAL_')) return error
+    if (NOTHING_ENDED.test(error.code)) return error
     const state = await this.connection.call('getSandbox', { params: { name: sandbox } }).then((found) => found.state, () => 'unknown')
     if (state !== 'gone' && state !== 'unknown') return error
     const option = approval === undefined ? '' : `, { approval: ${JSON.stringify(approval)} }`
@@ -201,6 +201,9 @@ export class CheckpointsClient {
     })
   }
 }
+
+/** Codes of a restore that was refused before anything ended; an unknown sandbox or checkpoint is none to come back to. */
+const NOTHING_ENDED = /^(APPROVAL_|SANDBOX_UNKNOWN$|CHECKPOINT_UNKNOWN$)/
 
 interface Seen {
   snapshots: SnapshotDescription[]

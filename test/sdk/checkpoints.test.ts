@@ -135,6 +135,18 @@ describe('a rewind', () => {
     expect(await client.restoreSnapshot('db', 'db-ckpt-1')).toMatchObject({ restoreMs: 90 })
   })
 
+  it('that finds neither sandbox nor checkpoint any more promises no way back', async () => {
+    const { db, sandboxes } = await openDb()
+    await db.checkpoint()
+    for (const code of ['SANDBOX_UNKNOWN', 'CHECKPOINT_UNKNOWN'] as const) {
+      sandboxes.restoreFailure = new Kosa8Error(code, 'somebody removed it')
+      const error = await db.rewind().catch((thrown: unknown) => thrown as Kosa8Error)
+      expect(error).toMatchObject({ code })
+      expect((error as Kosa8Error).message).toBe('somebody removed it')
+      sandboxes.stateAfterFailure = 'gone'
+    }
+  })
+
   it('to nowhere says where it can go', async () => {
     const { db } = await openDb()
     await expect(db.rewind()).rejects.toMatchObject({ code: 'CHECKPOINT_UNKNOWN', message: 'sandbox db has no checkpoint', hint: 'take one with: kosa8 checkpoint db' })
