@@ -77,7 +77,8 @@ export class ApprovalBook implements ApprovalService {
 
   async list(): Promise<ApprovalDescription[]> {
     const records = await this.inTurn(() => this.tidy())
-    const described = await Promise.all(records.map((record) => this.describe(record)))
+    const living = await Promise.all(records.map(async (record) => await this.isForLiving(record) ? [record] : []))
+    const described = await Promise.all(living.flat().map((record) => this.describe(record)))
     return described.filter(({ state }) => state === 'waiting' || state === 'approved').sort((a, b) => a.askedAt.localeCompare(b.askedAt))
   }
 

@@ -44,7 +44,7 @@ export class ApprovalsClient {
    * @throws APPROVAL_WRONG_KEY, APPROVAL_USED, APPROVAL_DENIED, APPROVAL_TAMPERED when the request is not the daemon's any more.
    */
   async approve(request: ApprovalDescription, { privateKey, passphrase, forMs = APPROVAL_MS_DEFAULT }: ApproveOptions): Promise<ApprovalDescription> {
-    if (forMs <= 0 || forMs > APPROVAL_MS_MAX) throw new Kosa8Error('USAGE', 'an approval is good for an hour at most')
+    if (!(forMs > 0 && forMs <= APPROVAL_MS_MAX)) throw new Kosa8Error('USAGE', `an approval is good for an hour at most, and not for ${forMs} ms`)
     const until = new Date(Date.now() + forMs).toISOString()
     const { signature, publicKey } = signText(approvalText(request, until), privateKey, passphrase ?? null)
     return this.connection.call('approve', { params: { id: request.id }, body: { until, signature, key: fingerprintOf(publicKey) } })

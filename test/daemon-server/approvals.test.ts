@@ -180,6 +180,10 @@ describe('a sandbox with approvals', () => {
     services.aheadMs = -2 * 3600_000
     await expect(approve(approval)).rejects.toMatchObject({ code: 'USAGE', message: expect.stringMatching(/an hour at most/) as string })
     expect(await client.approvals.get(approval)).toMatchObject({ state: 'approved' })
+    const request = await client.approvals.get(approval)
+    for (const forMs of [0, -1, Number.NaN, 3600_001]) {
+      await expect(client.approvals.approve(request, { privateKey: '', forMs })).rejects.toMatchObject({ code: 'USAGE', message: expect.stringMatching(/an hour at most/) as string })
+    }
   })
 
   it('does not do what a person has refused, and an approval can be taken back', async () => {
@@ -261,6 +265,8 @@ describe('the book of approvals', () => {
     await ask(() => client.sandbox('web').deleteCheckpoint('web-ckpt-2'))
     await services.sandboxes.deleteSnapshot('web', 'web-ckpt-2')
     expect(await client.approvals.list()).toMatchObject([{ action: 'rewind', lost: [] }])
+    await services.sandboxes.deleteSnapshot('web', 'web-ckpt-1')
+    expect(await client.approvals.list()).toEqual([])
     services.aheadMs = 24 * 3600_000 + 5000
     expect(await client.approvals.list()).toEqual([])
     expect(services.approvalRecords.all.size).toBe(0)
