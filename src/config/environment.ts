@@ -9,7 +9,7 @@ import { homedir } from 'node:os'
 import path from 'node:path'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { HostProxies } from '../model/egress.js'
-import { parseDaemonUrl, type RemoteDaemon } from '../model/remote-daemon.js'
+import { parseDaemonToken, parseDaemonUrl, type RemoteDaemon } from '../model/remote-daemon.js'
 import { daemonSocketOf } from '../util/socket-path.js'
 import { parseMemoryMib } from './units.js'
 
@@ -40,6 +40,9 @@ export interface Settings {
 /** What names a daemon on another host. */
 const REMOTE_VARIABLES = ['KOSA8_URL', 'KOSA8_TOKEN', 'KOSA8_TOKEN_FILE']
 
+/** What names certificates, for Node.js and OpenSSL as for us: relative to the folder a program is started in. */
+const BUNDLE_VARIABLES = ['NODE_EXTRA_CA_CERTS', 'SSL_CERT_FILE']
+
 /** Reads the settings. @throws CONFIG_INVALID for a relative path, an address of the wrong form, a token that is not there. */
 export function readSettings(environment: NodeJS.ProcessEnv = process.env): Settings {
   const home = readPath(environment, 'KOSA8_HOME') ?? path.join(homedir(), '.kosa8')
@@ -50,7 +53,7 @@ export function readSettings(environment: NodeJS.ProcessEnv = process.env): Sett
     remote: readRemote(environment),
     redisUrl: readRedisUrl(environment),
     memoryBudgetBytes: readMemoryBudget(environment),
-    caBundle: readPath(environment, 'NODE_EXTRA_CA_CERTS') ?? readPath(environment, 'SSL_CERT_FILE'),
+    caBundle: readFilePath(environment, 'NODE_EXTRA_CA_CERTS') ?? readFilePath(environment, 'SSL_CERT_FILE'),
     hostProxies: {
       http: readProxy(environment, 'HTTP_PROXY'),
       https: readProxy(environment, 'HTTPS_PROXY'),
@@ -64,7 +67,8 @@ export function readSettings(environment: NodeJS.ProcessEnv = process.env): Sett
 /** Environment for a process of ours on this host that is to use the same home and images as `settings`. */
 export function childEnvironment(settings: Settings, environment: NodeJS.ProcessEnv = process.env): NodeJS.ProcessEnv {
   const own = Object.entries(environment).filter(([name]) => !REMOTE_VARIABLES.includes(name))
-  return { ...Object.fromEntries(own), KOSA8_HOME: settings.home, KOSA8_IMAGES_DIR: settings.imagesDirectory }
+  const bundles = BUNDLE_VARIABLES.map((name) => [name, readFilePath(environment, name) ?? undefined] as const)
+  return { ...Object.fromEntries([...own, ...bundles]), KOSA8_HOME: settings.home, KOSA8_IMAGES_DIR: settings.imagesDirectory }
 }
 
 function isSet(value: string | undefined): boolean {
@@ -80,16 +84,23 @@ function readPath(environment: NodeJS.ProcessEnv, name: string): string | null {
   return path.resolve(value as string)
 }
 
+/** A file somebody else reads too, or we read at once: it may be named from the current folder. */
+function readFilePath(environment: NodeJS.ProcessEnv, name: string): string | null {
+  const value = environment[name]
+  return isSet(value) ? path.resolve(value as string) : null
+}
+
 function readRemote(environment: NodeJS.ProcessEnv): RemoteDaemon | null {
   const address = environment['KOSA8_URL']
   if (!isSet(address)) return null
   const url = parseDaemonUrl(address as string, 'KOSA8_URL')
-  const token = isSet(environment['KOSA8_TOKEN']) ? environment['KOSA8_TOKEN'] as string : readTokenFile(environment)
-  return { url, token: token.trim() }
+  const isGiven = isSet(environment['KOSA8_TOKEN'])
+  const text = isGiven ? environment['KOSA8_TOKEN'] as string : readTokenFile(environment)
+  return { url, token: parseDaemonToken(text, isGiven ? 'KOSA8_TOKEN' : 'the text in KOSA8_TOKEN_FILE') }
 }
 
 function readTokenFile(environment: NodeJS.ProcessEnv): string {
-  const file = readPath(environment, 'KOSA8_TOKEN_FILE')
+  const file = readFilePath(environment, 'KOSA8_TOKEN_FILE')
   if (file === null) {
     throw new Kosa8Error('CONFIG_INVALID', 'KOSA8_URL is set, and its token is not', { hint: 'set KOSA8_TOKEN or KOSA8_TOKEN_FILE, or unset KOSA8_URL' })
   }

@@ -12,6 +12,19 @@ export interface RemoteDaemon {
   token: string
 }
 
+/**
+ * Checks a token, which is sent in a header.
+ * @param name what it was given as, for errors; the token itself is not repeated
+ * @throws CONFIG_INVALID
+ */
+export function parseDaemonToken(text: string, name: string): string {
+  const token = text.trim()
+  if (/^[\x21-\x7e]+$/.test(token)) return token
+  throw new Kosa8Error('CONFIG_INVALID', `${name} is no token: a token is one word of letters, digits, dashes and underscores`, {
+    hint: 'it is in the file that `kosa8 daemon status` names on the daemon\'s host',
+  })
+}
+
 /** True for a name or address of this very host; `[::1]` is written with its brackets. */
 export function isLoopbackName(host: string): boolean {
   return host === 'localhost' || host === '[::1]' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host)

@@ -6,7 +6,7 @@
  */
 import { readSettings, type Settings } from '../config/environment.js'
 import type { ImageDescription, RemovedImages, RestoredSandbox, SandboxDescription } from '../protocol/sandboxes.js'
-import { parseDaemonUrl, type RemoteDaemon } from '../model/remote-daemon.js'
+import { parseDaemonToken, parseDaemonUrl, type RemoteDaemon } from '../model/remote-daemon.js'
 import type { MethodName } from '../protocol/methods.js'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import type { Handshake, DaemonStatus, ListenRequest, Listening } from '../protocol/status.js'
@@ -184,5 +184,5 @@ function remoteOf({ url, token, home }: Kosa8ClientOptions, settings: Settings):
   if (url === undefined) return home === undefined ? settings.remote : null
   const known = token ?? settings.remote?.token
   if (known === undefined) throw new Kosa8Error('CONFIG_INVALID', 'a client with `url` needs `token` too')
-  return { url: parseDaemonUrl(url, 'url'), token: known }
+  return { url: parseDaemonUrl(url, 'url'), token: parseDaemonToken(known, 'token') }
 }

@@ -159,12 +159,19 @@ const REMOTE_HINT = 'see `kosa8 daemon status` on its host; unset KOSA8_URL to u
 function explainSilence(thrown: unknown, { url }: RemoteDaemon): unknown {
   if (!Kosa8Error.isInstance(thrown) || thrown.code !== 'DAEMON_UNREACHABLE' || thrown.details['isSlow'] === true) return thrown
   const cause = thrown.cause as NodeJS.ErrnoException | undefined
-  const isMistrusted = /CERT|SIGNED|ISSUER|SIGNATURE|ALTNAME/.test(cause?.code ?? '')
   return new Kosa8Error('DAEMON_UNREACHABLE', `no daemon answers at ${url}: ${cause?.message ?? thrown.message}`, {
-    hint: isMistrusted ? 'if the certificate is right, trust it: NODE_EXTRA_CA_CERTS=FILE'
-      : `start it on its host: kosa8 daemon start --listen ${new URL(url).host}; or unset KOSA8_URL to use the daemon of this one`,
+    hint: cureForSilence(new URL(url), cause?.code ?? ''),
     details: { reached: false }, cause: thrown,
   })
+}
+
+/** @param code of the failed connection, Node's or OpenSSL's */
+function cureForSilence({ host, hostname, protocol }: URL, code: string): string {
+  if (code.includes('ALTNAME')) return `name the host as its certificate does, or have one made for ${hostname}`
+  if (/CERT|SIGNED|ISSUER|SIGNATURE/.test(code)) return 'if the certificate is right, trust it: NODE_EXTRA_CA_CERTS=FILE'
+  if (protocol === 'https:' && /SSL|EPROTO/.test(code)) return 'a daemon that listens without --tls-cert is reached with http://, from its own host or through ssh -L'
+  if (protocol === 'http:' && code === 'ECONNRESET') return `a daemon that listens with --tls-cert is reached with https://${host}`
+  return `start it on its host: kosa8 daemon start --listen ${host}; or unset KOSA8_URL to use the daemon of this one`
 }
 
 function otherBuild(found: Handshake, { url }: RemoteDaemon): Kosa8Error {

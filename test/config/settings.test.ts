@@ -25,6 +25,15 @@ describe('settings', () => {
     expect(() => readSettings({ REDIS_URL: 'http://:pass@h' })).toThrow(/^REDIS_URL must begin with redis:\/\/, rediss:\/\/ or unix:\/\/$/)
   })
 
+  it('take a file of certificates or of a token from the current folder too, and hand certificates on by their whole path', () => {
+    const environment = { NODE_EXTRA_CA_CERTS: 'ca.pem', SSL_CERT_FILE: '/etc/all.pem' }
+    const settings = readSettings(environment)
+    expect(settings.caBundle).toBe(path.resolve('ca.pem'))
+    expect(childEnvironment(settings, environment)).toMatchObject({ NODE_EXTRA_CA_CERTS: path.resolve('ca.pem'), SSL_CERT_FILE: '/etc/all.pem' })
+    expect(() => readSettings({ KOSA8_URL: 'http://localhost:1', KOSA8_TOKEN_FILE: 'package.json' })).toThrow(/^the text in KOSA8_TOKEN_FILE is no token/)
+    expect(() => readSettings({ KOSA8_URL: 'http://localhost:1', KOSA8_TOKEN: 'a\nb' })).toThrow(/^KOSA8_TOKEN is no token/)
+  })
+
   it('find a socket path that fits, however deep the home', () => {
     const deep = `/srv/${'d'.repeat(120)}`
     const { socketPath } = readSettings({ KOSA8_HOME: deep })

@@ -4,12 +4,16 @@ import { chmod, readFile, stat, writeFile } from 'node:fs/promises'
 import { request, type IncomingMessage, type RequestOptions } from 'node:http'
 import { request as tlsRequest } from 'node:https'
 import path from 'node:path'
+import type { Readable } from 'node:stream'
+import { text } from 'node:stream/consumers'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { openTcpListener } from '../../src/daemon/server/tcp-listener.js'
 import { METHODS } from '../../src/protocol/methods.js'
 import { openStream } from '../../src/protocol/client.js'
 import { STREAM_PATHS } from '../../src/protocol/streams.js'
 import { Kosa8Client } from '../../src/sdk/client.js'
+import { findPackageRoot } from '../../src/util/package-root.js'
+import { spawnProgram } from '../../src/util/spawn.js'
 import { typeCommand } from '../cli/run-cli.js'
 import { serveHome, temporaryFolder } from './serve.js'
 
@@ -152,6 +156,24 @@ describe('a client with a URL', () => {
     await expect(client.listSandboxes()).rejects.toMatchObject({ code: 'DAEMON_UNREACHABLE', message: expect.stringMatching(new RegExp(`^no daemon answers at ${listener.url}: connect ECONNREFUSED`)) as string })
     const far = { ...settings, remote: { url: listener.url, token } }
     expect(await typeCommand(['daemon', 'status'], { settings: far })).toMatchObject({ status: 3, stdout: `no daemon answers at ${listener.url}\n` })
+  })
+
+  it('says what to write where one side speaks TLS and the other does not, and where a certificate has another name', async () => {
+    const tls = { certFile: CERT, keyFile: KEY }
+    const clear = await listen()
+    const secure = await listen({ tls })
+    const hintFor = async (url: string, env: NodeJS.ProcessEnv = {}): Promise<string | undefined> => {
+      const child = spawnProgram(process.execPath, [path.join(findPackageRoot(), 'dist/src/cli/main.js'), 'ls'], {
+        env: { PATH: process.env['PATH'], KOSA8_HOME: clear.home, KOSA8_URL: url, KOSA8_TOKEN: clear.token, ...env }, stdio: ['ignore', 'ignore', 'pipe'],
+      })
+      return /^hint: (.*)$/m.exec(await text(child.stderr as Readable))?.[1]
+    }
+    const port = new URL(secure.listener.url).port
+    expect(await hintFor(clear.listener.url.replace('http:', 'https:'))).toMatch(/without --tls-cert is reached with http:\/\//)
+    expect(await hintFor(`http://localhost:${port}`)).toBe(`a daemon that listens with --tls-cert is reached with https://localhost:${port}`)
+    expect(await hintFor(`https://localhost:${port}`)).toMatch(/trust it: NODE_EXTRA_CA_CERTS=FILE$/)
+    const elsewhere = await listen({ host: '127.0.0.2', tls })
+    expect(await hintFor(elsewhere.listener.url, { NODE_EXTRA_CA_CERTS: CERT })).toBe('name the host as its certificate does, or have one made for 127.0.0.2')
   })
 
   it('does not use a daemon of another build', async () => {
