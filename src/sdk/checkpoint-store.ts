@@ -35,8 +35,10 @@ const listSchema = z.object({ format: z.literal('kosa8.checkpoints/1'), sandboxe
 /** All checkpoints, by sandbox; of each the oldest first. */
 export type CheckpointList = z.infer<typeof listSchema>
 
-/** Keeps the list; any object with these two can be one, e.g. over a database. */
+/** Keeps the list; any object with `load` and `update` can be one, e.g. over a database. */
 export interface CheckpointStore {
+  /** Where the list is, for a store that is a file. */
+  readonly path?: string
   load(): Promise<CheckpointList>
   /**
    * Replaces the list by what `change` makes of it, and returns that. No other update comes in between.
