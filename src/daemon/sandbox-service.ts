@@ -9,6 +9,7 @@ import type { CheckpointManifest } from '../checkpoint/manifest.js'
 import { Kosa8Error, serialiseError } from '../errors/kosa8-error.js'
 import { prepareBase } from '../git/base.js'
 import { openRepository, type Repository } from '../git/repository.js'
+import { followLinks } from '../guest/follow-links.js'
 import type { GuestProcess } from '../guest/session.js'
 import type { MachineInspection } from '../hypervisor/driver.js'
 import type { CheckpointId, SandboxName } from '../model/ids.js'
@@ -70,12 +71,14 @@ export class SandboxCalls implements SandboxService {
 
   async readFile(name: string, file: string): Promise<Readable> {
     const { session } = await this.sandboxes.machines.of(name as SandboxName)
-    return session.readFile(resolveGuestPath(file), { bytesMax: SANDBOX_FILE_BYTES_MAX })
+    return followLinks(session, resolveGuestPath(file), (place) => session.readFile(place, { bytesMax: SANDBOX_FILE_BYTES_MAX }))
   }
 
   async writeFile(name: string, file: string, content: Readable, mode: number | undefined): Promise<void> {
     const { session } = await this.sandboxes.machines.of(name as SandboxName)
-    await session.writeFile(resolveGuestPath(file), content, mode === undefined ? {} : { mode })
+    // The file itself is replaced, also where it is a link; the folders before it may be links.
+    const { dir, base } = path.posix.parse(resolveGuestPath(file))
+    await followLinks(session, dir, (folder) => session.writeFile(path.posix.join(folder, base), content, mode === undefined ? {} : { mode }))
   }
 
   async fork(name: string, names: string[]): Promise<ForkedSandboxEntry[]> {

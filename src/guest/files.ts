@@ -17,6 +17,10 @@ const RECORD_BYTES_MAX = 4 * 1024 + 32
 const LISTING_BYTES_MAX = 64 * 1024 * 1024
 const KINDS: Record<string, GuestFileEntry['kind']> = { f: 'file', d: 'folder', l: 'link', o: 'other', t: 'truncated' }
 
+/** What the agent says it was doing when it found a device or a pipe. */
+const NOT_A_FILE = 'not a regular file'
+const EINVAL = 22
+
 type Executor = Pick<GuestSession, 'exec'>
 
 /** Starts one of the agent's built-in commands; what it refuses is told as the user asked for it. */
@@ -25,7 +29,7 @@ async function start(session: Executor, command: GuestCommand, what: string): Pr
     return await session.exec(command)
   } catch (error) {
     if (!Kosa8Error.isInstance(error) || typeof error.details['errno'] !== 'number') throw error
-    const reason = describeErrno(error.details['errno'])
+    const reason = error.details['step'] === NOT_A_FILE && error.details['errno'] === EINVAL ? NOT_A_FILE : describeErrno(error.details['errno'])
     throw new Kosa8Error(error.code, `${what} in the guest failed: ${reason}`, { details: error.details, cause: error })
   }
 }
