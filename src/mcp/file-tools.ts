@@ -38,7 +38,7 @@ const read = defineTool({
 const write = defineTool({
   name: 'sandbox_write_file',
   title: 'Write a file of a sandbox',
-  description: 'Writes a whole file into a sandbox, in place of one that is there. Its folder must exist.',
+  description: 'Writes a whole file into a sandbox, in place of one that is there. Missing folders are made.',
   annotations: { destructiveHint: true, idempotentHint: true },
   input: z.strictObject({
     name, path,
