@@ -31,7 +31,7 @@ export async function withLock<T>(
   holder.once('error', locked.reject)
   holder.once('close', () => {
     closed.resolve()
-    locked.reject(new Kosa8Error('INTERNAL', `cannot lock ${file}: ${complaint.trim()}`))
+    locked.reject(new Kosa8Error(/no space left|quota/i.test(complaint) ? 'DISK_FULL' : 'INTERNAL', `cannot lock ${file}: ${complaint.trim()}`))
   })
   createInterface({ input: holder.stdout! }).on('line', (line) => {
     if (line === 'locked') locked.resolve()

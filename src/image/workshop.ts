@@ -7,7 +7,7 @@
 import { randomUUID } from 'node:crypto'
 import { mkdir, open, readdir, rename, statfs, writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import { Kosa8Error } from '../errors/kosa8-error.js'
+import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 import { makeFolder } from '../util/make-folder.js'
 import { runProgram } from '../util/spawn.js'
 import { withLock } from './lock.js'
@@ -15,6 +15,7 @@ import type { BuildSteps } from './steps.js'
 import { IMAGE_FILES, imageFolder, type ImageManifest } from './store.js'
 
 const MIB = 1024 * 1024
+const MAKE_ROOM = 'free some disk space, or set KOSA8_IMAGES_DIR to a folder on a larger disk'
 
 /** Tells the bytes an ordinary user may still write below a folder. */
 export type ReadFreeBytes = (folder: string) => Promise<number>
@@ -30,6 +31,16 @@ export async function inWorkshop<T>(imagesDirectory: string, steps: BuildSteps, 
     } finally {
       await removeLeftovers(imagesDirectory)
     }
+  }).catch(async (error: unknown) => { throw await nameDisk(imagesDirectory, error) })
+}
+
+/** Programs that find a disk full do not say which; by now what was half-made is gone, and what it took is free. */
+async function nameDisk(imagesDirectory: string, thrown: unknown): Promise<unknown> {
+  const error = toKosa8Error(thrown)
+  if (error.code !== 'DISK_FULL' || error.details['neededBytes'] !== undefined) return thrown
+  const freeMib = Math.floor(await readFreeBytes(imagesDirectory) / MIB)
+  return new Kosa8Error('DISK_FULL', `${error.message}; ${imagesDirectory} has ${freeMib} MiB left now that the half-made image is removed`, {
+    hint: MAKE_ROOM, details: error.details, cause: thrown,
   })
 }
 
@@ -65,7 +76,7 @@ export async function checkFreeSpace(folder: string, need: number, read: ReadFre
   if (free >= need) return
   const [needMib, freeMib] = [Math.ceil(need / MIB), Math.floor(free / MIB)]
   throw new Kosa8Error('DISK_FULL', `the image needs ${needMib} MiB in ${folder} while it is built, ${freeMib} MiB are free`, {
-    hint: 'free some disk space, or set KOSA8_IMAGES_DIR to a folder on a larger disk',
+    hint: MAKE_ROOM,
     details: { neededBytes: need, freeBytes: free },
   })
 }

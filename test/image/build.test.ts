@@ -11,6 +11,7 @@ import { buildImage } from '../../src/image/build.js'
 import { withLock } from '../../src/image/lock.js'
 import { orderModules } from '../../src/image/kernel-modules.js'
 import { BuildSteps, requirePrograms, type ImageProgress } from '../../src/image/steps.js'
+import { inWorkshop } from '../../src/image/workshop.js'
 import { listImages, resolveImage } from '../../src/image/store.js'
 import { isImageRunning, removeImages } from '../../src/image/use.js'
 import { runProgram, spawnProgram } from '../../src/util/spawn.js'
@@ -159,10 +160,11 @@ test('too little free space is reported with the need before anything is started
   expect(await listImages(images)).toEqual([])
 })
 
-test('a program that finds the disk full is reported as DISK_FULL', async () => {
+test('a program that finds the disk full is reported as DISK_FULL, with the folder', async () => {
   const steps = new BuildSteps('tiny', () => undefined, undefined)
-  await expect(steps.run('write', (step) => step.runProgram('dd', ['if=/dev/zero', 'of=/dev/full', 'count=1'])))
-    .rejects.toMatchObject({ code: 'DISK_FULL', details: { step: 'write', program: 'dd' } })
+  const write = (): Promise<void> => steps.run('write', (step) => step.runProgram('dd', ['if=/dev/zero', 'of=/dev/full', 'count=1']))
+  await expect(inWorkshop(images, steps, write))
+    .rejects.toMatchObject({ code: 'DISK_FULL', message: expect.stringContaining(`${images} has `) as string, details: { step: 'write', program: 'dd' } })
 })
 
 test('every missing program is named', async () => {
