@@ -129,12 +129,17 @@ export class TrialWorker {
       if (memory.refusal !== null) throw memory.refusal
       if (claim.givenUp !== null) throw new Kosa8Error('INTERNAL', claim.givenUp)
       await this.run(claim, memory, stop)
-      await claim.finish()
+      await this.finish(claim)
     } catch (error) {
       await this.endBadly(claim, error, stop).catch((failure: unknown) => this.parts.onError(`ending ${claim.trial} failed`, failure))
     } finally {
       memory.held?.release()
     }
+  }
+
+  /** Its result is stored: a queue that cannot note the end delivers it again, and then the record is found. */
+  private async finish(claim: ClaimedTrial): Promise<void> {
+    await claim.finish().catch((error: unknown) => this.parts.onError(`the end of ${claim.trial} could not be told to the queue`, error))
   }
 
   private async run(claim: ClaimedTrial, memory: Memory, stop: AbortSignal): Promise<void> {

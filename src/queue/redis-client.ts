@@ -60,9 +60,13 @@ export function unreachable(address: RedisAddress, cause: unknown): Kosa8Error {
   })
 }
 
-/** A Redis that answers, but writes nothing because its disk is full, says so in words of its own; the rest stays as it is. */
+/**
+ * What a failed command means: a Redis whose disk is full answers and writes nothing, or ends under the command. Anything else stays
+ * as it is.
+ */
 export function explainRefusal(address: RedisAddress, thrown: unknown): unknown {
   const words = messageOf(thrown)
+  if (/^(Command aborted due to connection close|Connection is closed)/.test(words)) return unreachable(address, thrown)
   if (!words.startsWith('MISCONF')) return thrown
   const isOurs = 'socketPath' in address
   const message = `the queue's Redis at ${placeOf(address)} refuses to write: ${words}`

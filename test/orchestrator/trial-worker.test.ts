@@ -48,6 +48,22 @@ describe('a trial', () => {
     expect((await bench.home.left()).records).toBe(0)
   })
 
+  it('whose end the queue cannot note is not said to be tried again: it has its result', async () => {
+    const { run } = await bench.enqueue(1)
+    const queue = await bench.queues.queue({ waitMaxMs: 200 })
+    const claimTrial = queue.claimTrial.bind(queue)
+    queue.claimTrial = async (name) => {
+      const claim = await claimTrial(name)
+      return claim === null ? null : { ...claim, finish: () => Promise.reject(new Error('MISCONF Errors writing to the AOF file: No space left on device')) }
+    }
+    const worker = await bench.work({ queue })
+    expect(await bench.records(run, 1)).toMatchObject([{ attempt: 1, state: 'completed' }])
+    await worker.stop()
+    expect(bench.errors).toEqual([expect.stringMatching(/^the end of .* could not be told to the queue$/)])
+    const phases = (await bench.queues.store.readEvents(run)).map((event) => event.type === 'trial-phase' ? event.phase : event.type)
+    expect(phases).toEqual(['cloning', 'trial-end'])
+  })
+
   it('that reaches its limit while its machine waits for room on the disk is tried again, not held against its approach', async () => {
     const { run } = await bench.queues.run(0)
     const module = path.join(bench.home.paths.home, 'never-ends.mjs')
