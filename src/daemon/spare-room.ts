@@ -8,7 +8,7 @@ import { rm, stat, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { DISK_MARGIN_BYTES, readFreeSpace } from '../util/disk-space.js'
 
-/** A start writes less than 100 KiB (records, a log line, the append-only file of redis-server); logs and guests may take some first. */
+/** A start writes records, a log line and the append-only file of redis-server; logs and guests may take some of the room first. */
 const SPARE_BYTES = DISK_MARGIN_BYTES
 
 /** Gives the room up if there is no other. */
