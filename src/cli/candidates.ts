@@ -8,11 +8,17 @@ import { listApproachNames } from '../config/approaches.js'
 import { findRepositoryRoot } from '../config/repository.js'
 import type { Kosa8Client } from '../sdk/client.js'
 import { COMPLETED_SHELLS } from './completion.js'
+import { resolveRun } from './run-argument.js'
 
 /** One thing that may be typed, and a few words on it. */
 export interface Candidate {
   value: string
   about: string
+}
+
+/** One that speaks for itself. */
+export function bare(value: string): Candidate {
+  return { value, about: '' }
 }
 
 /** What is known where something is to be named. */
@@ -54,11 +60,11 @@ const ARGUMENTS: Record<string, { sources: Source[]; repeats?: true }> = {
 
 /** Of options that declare no choices themselves. */
 const OPTIONS: Record<string, Source> = {
-  '--approaches': approaches, '--from': checkpoints, '--to': checkpoints, '--image': images, '--log': async (asked) => labelsOf(asked, asked.args[0]),
+  '--approaches': approaches, '--from': checkpoints, '--to': checkpoints, '--image': images, '--log': labels,
   '--egress': values('deny', 'allow'), '--parallel': values('auto'),
 }
 
-/** What may stand as the next argument. Rejects when the daemon cannot be asked. */
+/** What may stand as the next argument; nothing where the daemon cannot be asked. */
 export async function candidatesOfArgument(asked: Asked): Promise<Candidate[]> {
   const { sources, repeats } = Object.hasOwn(ARGUMENTS, asked.verb) ? ARGUMENTS[asked.verb] as typeof ARGUMENTS[string] : { sources: [] }
   const source = sources[asked.args.length] ?? (repeats === true ? sources.at(-1) : undefined)
@@ -72,7 +78,7 @@ export async function candidatesOfOption(long: string, asked: Asked): Promise<Ca
 }
 
 function values(...all: string[]): Source {
-  return async () => all.map((value) => ({ value, about: '' }))
+  return async () => all.map(bare)
 }
 
 async function sandboxes({ client }: Asked): Promise<Candidate[]> {
@@ -87,9 +93,8 @@ async function places(asked: Asked): Promise<Candidate[]> {
 async function checkpoints({ client, args }: Asked): Promise<Candidate[]> {
   const [sandbox] = args
   if (sandbox === undefined) return []
-  const own = (await client.listCheckpoints(sandbox)).map(({ id, label }) => ({ value: id, about: label ?? '' }))
-  const others = (await client.checkpoints.listUnrecorded(sandbox)).map(({ id, label }) => ({ value: id, about: label ?? '' }))
-  return [...own, ...others]
+  const all = [...await client.listCheckpoints(sandbox), ...await client.checkpoints.listUnrecorded(sandbox)]
+  return all.map(({ id, label }) => ({ value: id, about: label ?? '' }))
 }
 
 async function runs({ client }: Asked): Promise<Candidate[]> {
@@ -98,17 +103,11 @@ async function runs({ client }: Asked): Promise<Candidate[]> {
   return [...latest, ...all.map(({ id, phase, approaches: names }) => ({ value: id, about: `${phase}: ${names.join(', ')}` }))]
 }
 
-async function labels(asked: Asked): Promise<Candidate[]> {
-  return labelsOf(asked, asked.args[0])
-}
-
-/** Of the trials of a run. */
-async function labelsOf({ client }: Asked, run: string | undefined): Promise<Candidate[]> {
+/** Of the trials of the run that is named first. */
+async function labels({ client, args: [run] }: Asked): Promise<Candidate[]> {
   if (run === undefined) return []
-  const id = run === 'latest' ? (await client.runs.list())[0]?.id : run
-  if (id === undefined) return []
-  const { trials } = await client.runs.get(id)
-  return [...new Set(trials.map(({ label }) => label))].map((value) => ({ value, about: '' }))
+  const { trials } = await client.runs.get(await resolveRun(client, run))
+  return [...new Set(trials.map(({ label }) => label))].map(bare)
 }
 
 /** The next of a list with commas. */
@@ -116,7 +115,7 @@ async function approaches({ cwd, current, values: options }: Asked): Promise<Can
   const typed = current.split(',').slice(0, -1)
   const folder = await findRepositoryRoot(path.resolve(cwd, options['--repo'] ?? '.'))
   const names = (await listApproachNames(folder)).filter((name) => !typed.includes(name))
-  return names.map((name) => ({ value: [...typed, name].join(','), about: '' }))
+  return names.map((name) => bare([...typed, name].join(',')))
 }
 
 async function approvals({ client }: Asked): Promise<Candidate[]> {
@@ -124,5 +123,5 @@ async function approvals({ client }: Asked): Promise<Candidate[]> {
 }
 
 async function images({ client }: Asked): Promise<Candidate[]> {
-  return [...new Set((await client.listImages()).map(({ name }) => name))].map((value) => ({ value, about: '' }))
+  return [...new Set((await client.listImages()).map(({ name }) => name))].map(bare)
 }

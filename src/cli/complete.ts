@@ -7,7 +7,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Command, Option } from 'commander'
 import { makeVisible } from '../report/visible.js'
-import { candidatesOfArgument, candidatesOfOption, type Asked, type Candidate } from './candidates.js'
+import { bare, candidatesOfArgument, candidatesOfOption, type Asked, type Candidate } from './candidates.js'
 import { createTools } from './host.js'
 import type { Cli } from './verb.js'
 
@@ -65,7 +65,7 @@ function takeWord(line: Line, word: string): void {
 async function offer(asked: Line & Asked): Promise<Candidate[]> {
   const { command, pending, current, isOver, args } = asked
   if (asked.verb === 'exec' && args.length > 0) return [] // a command of the sandbox, with flags of its own
-  if (pending !== null) return pending.argChoices?.map(plain) ?? await candidatesOfOption(pending.long ?? '', asked)
+  if (pending !== null) return pending.argChoices?.map(bare) ?? await candidatesOfOption(pending.long ?? '', asked)
   if (current.startsWith('-') && !isOver) return flagsOf(command)
   const verbs = args.length === 0 && !isOver ? verbsOf(command) : []
   return [...verbs, ...await candidatesOfArgument(asked)]
@@ -78,8 +78,4 @@ function verbsOf(command: Command): Candidate[] {
 function flagsOf(command: Command): Candidate[] {
   const all = command.createHelp().visibleOptions(command)
   return all.flatMap(({ long, description }) => (long == null ? [] : [{ value: long, about: description }]))
-}
-
-function plain(value: string): Candidate {
-  return { value, about: '' }
 }
