@@ -120,10 +120,7 @@ export class TrialWorker {
   private async process(claim: ClaimedTrial, memory: Memory, stop: AbortSignal): Promise<void> {
     const { runs, host } = this.parts
     try {
-      if (await runs.readTrialRecord(claim) !== null) {
-        await claim.finish()
-        return
-      }
+      if (await runs.readTrialRecord(claim) !== null) return await this.finish(claim)
       // A worker that lost this trial may still have its clone: two must never work for one trial.
       await host.reapWhere(({ purpose }) => purpose.kind === 'trial' && purpose.trial === claim.trial, { ownerMayLive: true })
       if (memory.refusal !== null) throw memory.refusal
