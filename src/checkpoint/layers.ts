@@ -7,7 +7,7 @@
  */
 import { readdir, rm, stat } from 'node:fs/promises'
 import path from 'node:path'
-import { readOverlayHeader } from '../util/qcow2.js'
+import { readLowerLayer } from '../util/qcow2.js'
 
 /** A layer younger than this is never removed, milliseconds. */
 const GRACE_MS = 60_000
@@ -52,7 +52,7 @@ export async function collectLayers(
  */
 export async function lowerLayersOf(folder: string, first: string): Promise<string[]> {
   const lower: string[] = []
-  for (let name = await backingLayerOf(folder, first); name !== null; name = await backingLayerOf(folder, name)) {
+  for (let name = await readLowerLayer(folder, first); name !== null; name = await readLowerLayer(folder, name)) {
     if (lower.length === CHAIN_MAX) throw new RangeError(`${path.join(folder, first)} lies on more than ${CHAIN_MAX} layers`)
     lower.push(name)
   }
@@ -63,12 +63,6 @@ export async function lowerLayersOf(folder: string, first: string): Promise<stri
 async function addChain(folder: string, first: string, live: Set<string>): Promise<void> {
   for (let name: string | null = first; name !== null && !live.has(name);) {
     live.add(name)
-    name = await backingLayerOf(folder, name).catch(() => null)
+    name = await readLowerLayer(folder, name).catch(() => null)
   }
-}
-
-/** The layer a layer reads through to; null for the lowest. */
-async function backingLayerOf(folder: string, name: string): Promise<string | null> {
-  const { backingName } = await readOverlayHeader(path.join(folder, name))
-  return backingName !== null && !backingName.includes('/') ? backingName : null
 }

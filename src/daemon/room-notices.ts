@@ -5,7 +5,7 @@
  * for it there. It has the place of the event before it, so a follower that comes back misses nothing.
  */
 import type { RunEvent, RunPhase } from '../model/run.js'
-import { DISK_MARGIN_BYTES, readFreeSpace } from '../util/disk-space.js'
+import { isDiskFull } from '../util/disk-space.js'
 
 /** How long a run is silent before its disk is looked at, milliseconds. */
 const LOOK_AFTER_MS = 1_000
@@ -27,7 +27,7 @@ export async function* withRoomNotices(events: AsyncIterable<RunEvent>, folder: 
   for (;;) {
     const result = await orSilence(next)
     if (result === 'silence') {
-      const isFull = await hasNoRoom(folder)
+      const isFull = await isDiskFull(folder)
       if (isFull !== wasFull) yield { ...last, type: 'run-phase', at: new Date().toISOString(), message: isFull ? describeFull(folder) : 'there is room again' }
       wasFull = isFull
       continue
@@ -47,11 +47,6 @@ async function orSilence<T>(next: Promise<T>): Promise<T | 'silence'> {
   } finally {
     clearTimeout(timer)
   }
-}
-
-async function hasNoRoom(folder: string): Promise<boolean> {
-  const { bytes, files } = await readFreeSpace(folder)
-  return bytes < DISK_MARGIN_BYTES || files === 0
 }
 
 function describeFull(folder: string): string {

@@ -6,15 +6,14 @@
 import { randomBytes } from 'node:crypto'
 import { rm, stat, writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import { DISK_MARGIN_BYTES, readFreeSpace } from '../util/disk-space.js'
+import { DISK_MARGIN_BYTES, isDiskFull, readFreeSpace } from '../util/disk-space.js'
 
 /** A start writes records, a log line and the append-only file of redis-server; logs and guests may take some of the room first. */
 const SPARE_BYTES = DISK_MARGIN_BYTES
 
 /** Gives the room up if there is no other. */
 export async function giveUpSpareRoom(home: string): Promise<void> {
-  const { bytes } = await readFreeSpace(home)
-  if (bytes < DISK_MARGIN_BYTES) await rm(spareFile(home), { force: true })
+  if (await isDiskFull(home)) await rm(spareFile(home), { force: true })
 }
 
 /** Sets the room aside unless that is done, or would leave no other. */

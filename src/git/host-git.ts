@@ -9,6 +9,7 @@ import { homedir } from 'node:os'
 import type { Readable } from 'node:stream'
 import { simpleGit, type SimpleGit } from 'simple-git'
 import { Kosa8Error } from '../errors/kosa8-error.js'
+import { saysDiskFull } from '../util/disk-space.js'
 import { runProgram, spawnProgram, type ProgramResult } from '../util/spawn.js'
 import { privateEnvironment, QUIET } from './private-git.js'
 import type { Workspace } from './workspace.js'
@@ -86,7 +87,7 @@ export async function readLine(place: GitPlace, args: string[], options: GitRunO
 /** The error of a git command on the host. */
 export function gitError(args: string[], result: Pick<ProgramResult, 'code' | 'stderr'>): Kosa8Error {
   const words = result.stderr.toString('utf8').slice(-600).replace(/[\x00-\x1f\x7f]+/g, ' ').trim()
-  const code = /no space left|disk quota/i.test(words) ? 'DISK_FULL' : 'INTERNAL'
+  const code = saysDiskFull(words) ? 'DISK_FULL' : 'INTERNAL'
   return new Kosa8Error(code, `git ${args[0] ?? ''} failed (exit ${result.code}): ${words}`)
 }
 

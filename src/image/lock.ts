@@ -7,6 +7,7 @@
 import { createInterface } from 'node:readline'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import { createDeferred } from '../util/deferred.js'
+import { saysDiskFull } from '../util/disk-space.js'
 import { spawnProgram } from '../util/spawn.js'
 
 const HOLD = 'flock --exclusive --nonblock 9 || { echo waiting; flock --exclusive 9; }; echo locked; exec cat >/dev/null'
@@ -31,7 +32,7 @@ export async function withLock<T>(
   holder.once('error', locked.reject)
   holder.once('close', () => {
     closed.resolve()
-    locked.reject(new Kosa8Error(/no space left|quota/i.test(complaint) ? 'DISK_FULL' : 'INTERNAL', `cannot lock ${file}: ${complaint.trim()}`))
+    locked.reject(new Kosa8Error(saysDiskFull(complaint) ? 'DISK_FULL' : 'INTERNAL', `cannot lock ${file}: ${complaint.trim()}`))
   })
   createInterface({ input: holder.stdout! }).on('line', (line) => {
     if (line === 'locked') locked.resolve()

@@ -10,6 +10,7 @@ import { isDeepStrictEqual } from 'node:util'
 import type { ErrorCode } from '../errors/codes.js'
 import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 import { createDeferred } from '../util/deferred.js'
+import { saysDiskFull } from '../util/disk-space.js'
 import { runProgram, spawnProgram } from '../util/spawn.js'
 
 /** What a build tells while it goes on. */
@@ -153,7 +154,7 @@ function endGroup(pid: number | undefined, ended: Promise<unknown>): void {
 }
 
 function describeFailure(program: string, status: number | NodeJS.Signals, tail: string[]): Kosa8Error {
-  const isDiskFull = tail.some((line) => /no space left on device|disk quota exceeded/i.test(line))
+  const isDiskFull = tail.some(saysDiskFull)
   const how = typeof status === 'number' ? `ended with status ${status}` : `was ended by ${status}`
   return new Kosa8Error(isDiskFull ? 'DISK_FULL' : 'IMAGE_BUILD_FAILED', isDiskFull
     ? `${program} found no space left on the disk`

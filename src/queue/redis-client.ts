@@ -6,6 +6,7 @@
  */
 import { Redis, type RedisOptions } from 'ioredis'
 import { Kosa8Error } from '../errors/kosa8-error.js'
+import { saysDiskFull } from '../util/disk-space.js'
 
 /** Where Redis is: our own server's socket, or a URL of the user's. */
 export type RedisAddress = { socketPath: string } | { url: string }
@@ -70,7 +71,7 @@ export function explainRefusal(address: RedisAddress, thrown: unknown): unknown 
   if (!words.startsWith('MISCONF')) return thrown
   const isOurs = 'socketPath' in address
   const message = `the queue's Redis at ${placeOf(address)} refuses to write: ${words}`
-  if (isOurs && /no space left/i.test(words)) return new Kosa8Error('DISK_FULL', message, { cause: thrown })
+  if (isOurs && saysDiskFull(words)) return new Kosa8Error('DISK_FULL', message, { cause: thrown })
   return new Kosa8Error('QUEUE_UNREACHABLE', message, { hint: isOurs ? undefined : 'look at the disk of that Redis, then run the same command again', cause: thrown })
 }
 

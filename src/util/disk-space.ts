@@ -34,6 +34,17 @@ export async function readFreeSpace(place: string): Promise<FreeSpace> {
   }
 }
 
+/** True where not even the margin is left. */
+export async function isDiskFull(place: string): Promise<boolean> {
+  const { bytes, files } = await readFreeSpace(place)
+  return bytes < DISK_MARGIN_BYTES || files === 0
+}
+
+/** True for what a program says when it finds a disk full, in the words of the C library. */
+export function saysDiskFull(words: string): boolean {
+  return /no space left on device|disk quota exceeded/i.test(words)
+}
+
 /** What a failure for lack of room is told with. */
 export interface DiskNeed {
   /** What could not be done, e.g. "checkpoint web-ckpt-3"; begins the message. */

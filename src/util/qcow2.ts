@@ -6,6 +6,7 @@
  * (which overlays are still needed).
  */
 import { open, rm } from 'node:fs/promises'
+import path from 'node:path'
 
 const MAGIC = 0x514649fb
 const CLUSTER_BITS = 16
@@ -33,6 +34,12 @@ export interface EmptyOverlay {
   /** Relative to the overlay's own folder. */
   backingName: string
   backingFormat: 'raw' | 'qcow2'
+}
+
+/** Name of the overlay in the same folder that this one reads through to; null where it lies on the root disk. @throws as {@link readOverlayHeader} */
+export async function readLowerLayer(folder: string, name: string): Promise<string | null> {
+  const { backingName } = await readOverlayHeader(path.join(folder, name))
+  return backingName !== null && !backingName.includes('/') ? backingName : null
 }
 
 /**

@@ -7,7 +7,7 @@
 import { randomUUID } from 'node:crypto'
 import { chmod, realpath, rm, stat } from 'node:fs/promises'
 import path from 'node:path'
-import { createOverlay, readOverlayHeader } from '../../util/qcow2.js'
+import { createOverlay, readLowerLayer, readOverlayHeader } from '../../util/qcow2.js'
 import type { MachineHandle } from '../driver.js'
 
 const MIB = 1024 * 1024
@@ -40,8 +40,8 @@ export async function freezeLayer(layersDirectory: string, name: string): Promis
 
 /** Freezes what the active layer lies on: an owner that died in a snapshot, after the switch, may not have come to it. */
 export async function freezeLowerLayer({ layersDirectory, activeLayer }: Pick<MachineHandle, 'layersDirectory' | 'activeLayer'>): Promise<void> {
-  const { backingName } = await readOverlayHeader(path.join(layersDirectory, activeLayer))
-  if (backingName !== null && !backingName.includes('/')) await freezeLayer(layersDirectory, backingName)
+  const lower = await readLowerLayer(layersDirectory, activeLayer)
+  if (lower !== null) await freezeLayer(layersDirectory, lower)
 }
 
 /** Removes a layer that only its machine used; a frozen one stays. An empty name is of a machine that never had one. */

@@ -8,7 +8,7 @@
 import { chmod, open, rm } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error, toKosa8Error } from '../../errors/kosa8-error.js'
-import { describeDiskFull, DISK_MARGIN_BYTES, readFreeSpace, requireFreeSpace } from '../../util/disk-space.js'
+import { describeDiskFull, DISK_MARGIN_BYTES, isDiskFull, requireFreeSpace } from '../../util/disk-space.js'
 import { extentsFileOf, PAGE_BYTES, type Extent } from '../../util/extents.js'
 import type { MachineHandle, SnapshotHooks } from '../driver.js'
 import { DISK_ID } from './command-line.js'
@@ -149,8 +149,7 @@ async function nameFailure(thrown: unknown, directory: string, neededBytes: numb
   if (error.code === 'DISK_FULL' && error.details['neededBytes'] !== undefined) return error
   const isQemus = error.code === 'MACHINE_PROTOCOL'
   // QEMU says no more than "IO error" of a device state it could not write.
-  const free = isQemus ? await readFreeSpace(directory) : null
-  if (error.code === 'DISK_FULL' || (free !== null && (free.bytes < DISK_MARGIN_BYTES || free.files === 0))) {
+  if (error.code === 'DISK_FULL' || (isQemus && await isDiskFull(directory))) {
     return describeDiskFull({ what: 'the snapshot', folder: directory, neededBytes, kept: 'the machine goes on' }, error)
   }
   if (!isQemus && error.code !== 'INTERNAL') return error
