@@ -5,7 +5,7 @@
  * Does not own: checkpoints that read through an image while no machine runs, which the caller knows.
  */
 import { randomUUID } from 'node:crypto'
-import { rename, rm, rmdir } from 'node:fs/promises'
+import { readdir, readlink, realpath, rename, rm, rmdir } from 'node:fs/promises'
 import path from 'node:path'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import { runProgram } from '../util/spawn.js'
@@ -23,6 +23,18 @@ export async function isImageRunning(imagesDirectory: string, { name, hash }: Pi
 async function isDiskLocked(disk: string): Promise<boolean> {
   const { code, stderr } = await runProgram('qemu-io', ['-f', 'raw', '-c', 'quit', disk], { timeoutMs: OPEN_MS_MAX })
   return code !== 0 && stderr.includes('lock')
+}
+
+/** True while a process that we may look at has the file open: QEMU locks its disk a moment after it opened it. */
+async function isOpen(file: string): Promise<boolean> {
+  const target = await realpath(file)
+  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+    const descriptors = `/proc/${pid}/fd`
+    const names = await readdir(descriptors).catch(() => []) // ended, or somebody else's
+    const targets = await Promise.all(names.map((name) => readlink(path.join(descriptors, name)).catch(() => '')))
+    if (targets.includes(target)) return true
+  }
+  return false
 }
 
 /**
@@ -46,9 +58,10 @@ async function removeUnlessRunning(image: ImageManifest, imagesDirectory: string
   if (await isImageRunning(imagesDirectory, image)) return false
   const folder = imageFolder(imagesDirectory, image.name, image.hash)
   const doomed = path.join(imagesDirectory, `.removed-${randomUUID()}`)
-  // From here on no machine can start from it; one that started in between holds the lock.
+  // From here on no machine can start from it; one that started in between has its disk open.
   await rename(folder, doomed)
-  if (await isDiskLocked(path.join(doomed, IMAGE_FILES.rootDisk))) {
+  const disk = path.join(doomed, IMAGE_FILES.rootDisk)
+  if (await isOpen(disk) || await isDiskLocked(disk)) {
     await rename(doomed, folder)
     return false
   }

@@ -9,6 +9,7 @@ import path from 'node:path'
 import { Duplex } from 'node:stream'
 import { afterEach, beforeEach } from 'vitest'
 import { openGuestSession, type AgentSession } from '../../src/guest/agent-session.js'
+import { findPackageRoot } from '../../src/util/package-root.js'
 import { runProgram, spawnProgram } from '../../src/util/spawn.js'
 
 const SOURCES = path.resolve(import.meta.dirname, '../../guest/agent')
@@ -18,7 +19,7 @@ export async function buildAgent(): Promise<string> {
   const names = (await readdir(SOURCES)).filter((name) => /\.[ch]$/.test(name)).sort()
   const hash = createHash('sha256')
   for (const name of names) hash.update(name).update(await readFile(path.join(SOURCES, name)))
-  const folder = path.join(tmpdir(), 'kosa8-test-agent')
+  const folder = path.join(findPackageRoot(), 'node_modules', '.cache', 'kosa8-agent')
   const file = path.join(folder, hash.digest('hex').slice(0, 16))
   if (await stat(file).then(() => true, () => false)) return file
   await mkdir(folder, { recursive: true })

@@ -1,7 +1,7 @@
 /**
  * Building images from tiny recipes (a folder instead of a Debian release) through the real steps.
  */
-import { access, mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises'
+import { access, mkdir, mkdtemp, open, readFile, readdir, rm, writeFile } from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import { createInterface } from 'node:readline'
@@ -198,15 +198,33 @@ test('an image is not removed while a machine of anybody runs from it, and not w
     '-drive', `if=none,id=disk,format=qcow2,file=${path.join(folder, 'overlay.qcow2')}`, '-device', 'virtio-blk-device,drive=disk',
   ], { stdio: ['pipe', 'pipe', 'inherit'] })
   const ended = new Promise((resolve) => machine.once('close', resolve))
-  await new Promise((resolve) => createInterface({ input: machine.stdout! }).once('line', resolve))
-  expect(await isImageRunning(images, image)).toBe(true)
-  expect(await removeImages([image], images)).toEqual([])
-  expect((await listImages(images))[0]).toEqual(image)
-  machine.kill('SIGKILL')
-  await ended
+  try {
+    // The greeting comes while QEMU still opens its disks, the answer once it has all of them.
+    machine.stdin!.write('{"execute":"qmp_capabilities"}\n')
+    for await (const line of createInterface({ input: machine.stdout! })) if (line.includes('"return"')) break
+    expect(await isImageRunning(images, image)).toBe(true)
+    expect(await removeImages([image], images)).toEqual([])
+    expect((await listImages(images))[0]).toEqual(image)
+  } finally {
+    machine.kill('SIGKILL')
+    await ended
+  }
   await withLock(path.join(images, '.lock'), { onWait: () => undefined }, async () => {
     await expect(removeImages([image], images)).rejects.toMatchObject({ code: 'IMAGE_IN_USE', message: expect.stringContaining('being built') as string })
   })
   expect(await removeImages([image], images)).toEqual([image])
   expect((await readdir(images)).sort()).toEqual(['.lock', '.sources'])
+})
+
+test('an image is not removed while a process has its disk open without a lock, as a machine that starts has', async () => {
+  const { image } = await build()
+  const disk = await open(path.join(images, 'tiny', image.hash, 'root.ext4'))
+  try {
+    expect(await isImageRunning(images, image)).toBe(false)
+    expect(await removeImages([image], images)).toEqual([])
+    expect(await listImages(images)).toEqual([image])
+  } finally {
+    await disk.close()
+  }
+  expect(await removeImages([image], images)).toEqual([image])
 })
