@@ -5,7 +5,7 @@
  * (`checkpoint`), going back to one (`sandbox-restore.ts`).
  */
 import { snapshotOf, type CheckpointManifest } from '../checkpoint/manifest.js'
-import { Kosa8Error } from '../errors/kosa8-error.js'
+import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 import { imageOf } from '../image/store.js'
 import type { CheckpointId, SandboxName } from '../model/ids.js'
 import type { Sandbox } from '../sandbox/sandbox.js'
@@ -101,10 +101,15 @@ export class SandboxCheckpoints {
   async withClone<T>(name: SandboxName, id: CheckpointId, signal: AbortSignal, work: (clone: Sandbox) => Promise<T>): Promise<T> {
     const { catalog, host, release, reserve } = this.parts
     const manifest = await catalog.load(name, id)
+    const start = (): Promise<Sandbox> => host.clone({
+      snapshot: snapshotOf(manifest, catalog), hostname: name, gateway: null, purpose: { kind: 'sandbox', name },
+    })
     const reservation = await reserve(`${name} (reading it)`, manifest.shape.memoryMib, { signal, onWait: () => undefined })
     try {
-      const clone = await host.clone({
-        snapshot: snapshotOf(manifest, catalog), hostname: name, gateway: null, purpose: { kind: 'sandbox', name },
+      const clone = await start().catch((error: unknown) => {
+        if (signal.aborted || !isGuestSilent(error)) throw error
+        this.parts.onError(`a clone of checkpoint ${id} did not begin; another one is started`, error)
+        return start()
       })
       try {
         return await work(clone)
@@ -121,6 +126,11 @@ export class SandboxCheckpoints {
     const inUse = await this.machines.handles()
     if (inUse !== null) await this.parts.catalog.collectGarbage(inUse, options)
   }
+}
+
+/** A guest that never began has done nothing: a second machine can stand in for it, as in a trial. */
+function isGuestSilent(error: unknown): boolean {
+  return ['GUEST_UNREACHABLE', 'IDENTITY_NOT_REPAIRED'].includes(toKosa8Error(error).code)
 }
 
 /** The number for the next checkpoint, once `id` is in use: a number is never used twice. */

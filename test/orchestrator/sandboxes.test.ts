@@ -179,6 +179,22 @@ describe('a checkpoint', () => {
   })
 })
 
+describe('a checkpoint that is read', () => {
+  it('is read in a second clone when the first does not begin, in no third one, and its memory is given back', async () => {
+    await create()
+    const { id } = await sandboxes.checkpoints.take(name('source'), { label: null })
+    const read = (): Promise<string> => sandboxes.checkpoints.withClone(name('source'), id, new AbortController().signal, async () => 'read')
+    let falling = 1
+    home.script = { beforeIdentity: async () => { home.script.identity = falling-- > 0 ? { clock: 5 } : {} } }
+    await expect(read()).resolves.toBe('read')
+    expect(errors).toEqual([expect.stringContaining(id)])
+    falling = 2
+    await expect(read()).rejects.toMatchObject({ code: 'IDENTITY_NOT_REPAIRED' })
+    expect(home.agents).toHaveLength(1 + 2 + 2)
+    expect({ machines: await machineCount(), reserved: reservedMib() }).toEqual({ machines: 1, reserved: SHAPE.memoryMib })
+  })
+})
+
 describe('the next daemon', () => {
   const restart = async ({ isAlone } = { isAlone: true }): Promise<void> => {
     sandboxes.machines.detachAll()
