@@ -4,7 +4,7 @@
  *
  * Owns: the Node version, npm's packages, the system's packages, the build, the images. Plain Node
  * without dependencies, because it runs before there are any. Called by `npm test`, `npm run demo`
- * and `npm run setup`. Exit status: 0 done, 1 a step failed, 2 the user has to do something, 130 interrupted.
+ * and `npm run setup`, and by hand where kosa8 is a package of another project. Exit status: 0 done, 1 a step failed, 2 the user has to do something, 130 interrupted.
  */
 /* global AbortController, setInterval, clearInterval */
 import { spawn } from 'node:child_process'
@@ -16,6 +16,8 @@ import { fileURLToPath } from 'node:url'
 import { STAMP, hashSources } from './stamp.mjs'
 
 const ROOT = path.dirname(fileURLToPath(import.meta.url))
+/** As a package of somebody's project it comes with its own packages, and built. */
+const IS_CHECKOUT = existsSync(path.join(ROOT, 'package-lock.json'))
 const IMAGES = ['base', 'node']
 /** Lines of a failed program's output that are shown. */
 const TAIL_LINES = 12
@@ -290,9 +292,9 @@ async function main(args) {
   if (args.includes('--help') || args.includes('-h')) return console.log(HELP)
   checkNode()
   screen.print('kosa8 set-up')
-  await installNpmPackages()
+  if (IS_CHECKOUT) await installNpmPackages()
   await installSystemPackages()
-  await build()
+  if (IS_CHECKOUT) await build()
   if (!args.includes('--no-images')) await buildImages()
   screen.print(`ready (${seconds(startedAt)})`)
 }

@@ -11,6 +11,7 @@ import type { ErrorCode } from '../errors/codes.js'
 import { Kosa8Error, toKosa8Error } from '../errors/kosa8-error.js'
 import { createDeferred } from '../util/deferred.js'
 import { saysDiskFull } from '../util/disk-space.js'
+import { setupCommand } from '../util/package-root.js'
 import { runProgram, spawnProgram } from '../util/spawn.js'
 
 /** What a build tells while it goes on. */
@@ -174,6 +175,6 @@ export async function requirePrograms(programs: string[]): Promise<void> {
   const missing = stdout.toString().split('\n').filter((name) => name !== '')
   if (missing.length === 0) return
   throw new Kosa8Error('PROGRAM_MISSING', `not installed: ${missing.join(', ')}`, {
-    hint: 'run `npm run setup` to install what kosa8 needs', details: { programs: missing },
+    hint: `install what kosa8 needs: ${setupCommand()}`, details: { programs: missing },
   })
 }

@@ -12,6 +12,7 @@ import { z } from 'zod'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import { writeFileAtomic } from '../util/atomic-write.js'
 import { makeFolder } from '../util/make-folder.js'
+import { setupCommand } from '../util/package-root.js'
 import { isProcessAlive, readProcessIdentity, type ProcessIdentity } from '../util/process-identity.js'
 import { spawnProgram } from '../util/spawn.js'
 import { connectOnce } from './redis-client.js'
@@ -194,7 +195,7 @@ async function lastLogLine(config: RedisServerConfig): Promise<string> {
 function startError(error: NodeJS.ErrnoException): Kosa8Error {
   if (error.code !== 'ENOENT') return endedEarly(error.message)
   return new Kosa8Error('PROGRAM_MISSING', 'the program redis-server is not installed', {
-    hint: 'run `npm run setup`, or name a Redis of yours in REDIS_URL', details: { program: 'redis-server' }, cause: error,
+    hint: `install it, or name a Redis of yours in REDIS_URL; all that kosa8 needs: ${setupCommand()}`, details: { program: 'redis-server' }, cause: error,
   })
 }
 

@@ -7,6 +7,7 @@
 import { constants, watch } from 'node:fs'
 import { access, open, readFile, statfs } from 'node:fs/promises'
 import path from 'node:path'
+import { z } from 'zod'
 import type { Settings } from '../config/environment.js'
 import { Kosa8Error } from '../errors/kosa8-error.js'
 import { makeFolder } from '../util/make-folder.js'
@@ -135,16 +136,19 @@ async function describeFailure(home: string, reason: string, pid: number | undef
   }
   const text = await readFile(file, 'utf8').catch(() => '')
   const lines = text.trimEnd().split('\n').slice(-LOG_LINES)
-  return new Kosa8Error('DAEMON_UNREACHABLE', `the daemon could not be started: ${lastWordsOf(pid, lines.at(-1) ?? '') ?? reason}`, {
-    hint: `its log is ${file}`, details: { log: lines },
+  const said = lastWordsOf(pid, lines.at(-1) ?? '')
+  return new Kosa8Error('DAEMON_UNREACHABLE', `the daemon could not be started: ${said?.message ?? reason}`, {
+    hint: [...said?.hint === undefined ? [] : [said.hint], `its log is ${file}`].join('; '), details: { log: lines },
   })
 }
 
+const lastWordsSchema = z.object({ pid: z.number(), err: z.object({ message: z.string(), hint: z.string().optional() }) })
+
 /** Why that very daemon gave up, by the last line of its log; null where it says nothing. */
-function lastWordsOf(pid: number | undefined, line: string): string | null {
+function lastWordsOf(pid: number | undefined, line: string): z.infer<typeof lastWordsSchema>['err'] | null {
   try {
-    const entry = JSON.parse(line) as { pid?: unknown; err?: { message?: unknown } }
-    return entry.pid === pid && typeof entry.err?.message === 'string' ? entry.err.message : null
+    const entry = lastWordsSchema.parse(JSON.parse(line))
+    return entry.pid === pid ? entry.err : null
   } catch {
     return null
   }

@@ -14,6 +14,11 @@ export function findPackageRoot(): string {
   return directory
 }
 
+/** The command that installs the programs and images kosa8 needs, for a checkout and for a project that has the package. */
+export function setupCommand(): string {
+  return `node ${path.join(findPackageRoot(), 'setup.mjs')}`
+}
+
 /** Version of this package, from its package.json. */
 export function readPackageVersion(): string {
   const text = readFileSync(path.join(findPackageRoot(), 'package.json'), 'utf8')

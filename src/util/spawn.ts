@@ -8,6 +8,7 @@ import { spawn, type ChildProcess, type SpawnOptions } from 'node:child_process'
 import type { Readable, Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { Kosa8Error } from '../errors/kosa8-error.js'
+import { setupCommand } from './package-root.js'
 
 /** How {@link runProgram} runs a program. */
 export interface ProgramOptions {
@@ -75,13 +76,18 @@ export function spawnProgram(program: string, args: string[], options: SpawnOpti
   return spawn(program, args, { ...options, shell: false })
 }
 
+/** @param cause what the system said when it was to be started */
+export function programMissing(program: string, cause: Error): Kosa8Error {
+  return new Kosa8Error('PROGRAM_MISSING', `the program ${program} is not installed`, {
+    hint: `install what kosa8 needs: ${setupCommand()}`, details: { program }, cause,
+  })
+}
+
 function waitForEnd(child: ChildProcess, program: string): Promise<Pick<ProgramResult, 'code' | 'signal'>> {
   return new Promise((resolve, reject) => {
     child.once('error', (error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOENT') return reject(error)
-      reject(new Kosa8Error('PROGRAM_MISSING', `the program ${program} is not installed`, {
-        hint: 'run `npm run setup` to install what kosa8 needs', details: { program }, cause: error,
-      }))
+      reject(programMissing(program, error))
     })
     child.once('close', (code, signal) => resolve({ code, signal }))
   })

@@ -5,6 +5,7 @@ import { startServer } from '../../src/daemon/server/server.js'
 import type { RunEvent } from '../../src/model/run.js'
 import { Kosa8Client } from '../../src/sdk/client.js'
 import { DaemonConnection } from '../../src/sdk/connection.js'
+import { startDaemon } from '../../src/sdk/daemon-process.js'
 import { RUN_ID } from '../daemon-server/memory-services.js'
 import { serveHome, settingsOf, temporaryFolder } from '../daemon-server/serve.js'
 
@@ -83,6 +84,14 @@ describe('a client', () => {
     await expect(connection.ensureDaemon()).rejects.toMatchObject({
       code: 'DAEMON_UNREACHABLE', hint: `its log is ${path.join(home, 'daemon.log')}`,
       message: expect.stringMatching(/^the daemon could not be started: KOSA8_IMAGES_DIR must be/) as string,
+    })
+  })
+
+  it('says what to install when the daemon finds no redis-server', async () => {
+    const home = await temporaryFolder()
+    await expect(startDaemon({ settings: settingsOf(home), env: { KOSA8_HOME: home, PATH: home }, answers: async () => false })).rejects.toMatchObject({
+      code: 'DAEMON_UNREACHABLE', message: expect.stringContaining('redis-server is not installed') as string,
+      hint: expect.stringMatching(/REDIS_URL.*setup\.mjs; its log is/) as string,
     })
   })
 })

@@ -5,6 +5,7 @@ import path from 'node:path'
 import type { Settings } from '../../config/environment.js'
 import { Kosa8Error, toKosa8Error } from '../../errors/kosa8-error.js'
 import { prepareHome } from '../../sdk/daemon-process.js'
+import { setupCommand } from '../../util/package-root.js'
 import { runProgram } from '../../util/spawn.js'
 import { fine, type Check } from './check.js'
 
@@ -16,7 +17,6 @@ const MEMORY_BYTES_MIN = 256 * 1024 ** 2
 const MEMORY_BYTES_LOW = 1024 ** 3
 const PROGRAM_TIMEOUT_MS = 10_000
 
-const INSTALL = 'install it with: npm run setup'
 const PROGRAMS = [
   { name: 'qemu', program: 'qemu-system-x86_64', version: /version ([\d.]+)/ },
   { name: 'git', program: 'git', version: /version ([\d.]+)/ },
@@ -43,7 +43,7 @@ async function checkProgram({ name, program, version }: (typeof PROGRAMS)[number
     const { stdout } = await runProgram(program, ['--version'], { timeoutMs: PROGRAM_TIMEOUT_MS })
     return fine(name, `${program} ${version.exec(stdout.toString().trim())?.[1] ?? 'of unknown version'}`)
   } catch (error) {
-    const cure = Kosa8Error.isInstance(error) && error.code === 'PROGRAM_MISSING' ? INSTALL : 'see whether it runs by hand'
+    const cure = Kosa8Error.isInstance(error) && error.code === 'PROGRAM_MISSING' ? `install it with: ${setupCommand()}` : 'see whether it runs by hand'
     return { name, state: 'problem', message: toKosa8Error(error).message, cure }
   }
 }

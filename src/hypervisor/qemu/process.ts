@@ -10,7 +10,7 @@ import path from 'node:path'
 import { Kosa8Error } from '../../errors/kosa8-error.js'
 import { CleanupStack } from '../../util/cleanup.js'
 import { createDeferred } from '../../util/deferred.js'
-import { spawnProgram } from '../../util/spawn.js'
+import { programMissing, spawnProgram } from '../../util/spawn.js'
 import { identifyProcess, isAlive, killProcess, type ProcessIdentity } from './process-table.js'
 import { listenIn } from './sockets.js'
 
@@ -81,8 +81,7 @@ function waitForSpawn(child: ChildProcess, program: string): Promise<void> {
     child.once('spawn', resolve)
     child.once('error', (cause: NodeJS.ErrnoException) => {
       reject(cause.code === 'ENOENT'
-        ? new Kosa8Error('PROGRAM_MISSING', `the program ${program} is not installed`, {
-          hint: 'run `npm run setup` to install what kosa8 needs', details: { program }, cause })
+        ? programMissing(program, cause)
         : new Kosa8Error('MACHINE_START_FAILED', `cannot start ${program}: ${cause.message}`, { cause }))
     })
   })
